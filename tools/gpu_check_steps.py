@@ -435,7 +435,7 @@ PHASES = {
         # Each case runs in a separate process: after a kernel has read out of bounds, CUDA fails in all of its process.
         ("row kernels", 60, device_cases("row kernels*")),
         ("head kernels", 60, device_cases("head kernels*")),
-        ("head products", 60, device_cases("products of a vocabulary*")),
+        ("head products", 60, device_cases("products are correct for a vocabulary*")),
         ("NCCL", 60, nccl),
         ("one process compared with a CPU", 90, device_cases("[one]")),
         ("schedules and shardings", 150, device_cases("[layouts]")),

@@ -17,7 +17,8 @@ const Environment kEnvironment = [](const char* name) { return std::getenv(name)
 }  // namespace
 
 ServeCommand::ServeCommand(CLI::App& app) : app_(app) {
-  app.get_option("config")->required(false);
+  app.get_option("config")->required(false)->description(
+      "Config file, or a model's directory or archive (.tar.gz); if omitted, the model of a hosting platform");
   app.add_option("--host", given_.host, "Address to listen on; 0.0.0.0: all addresses of this machine")
       ->capture_default_str();
   app.add_option("--port", given_.port, "Port to listen on; 0: any free one")

@@ -24,7 +24,7 @@ struct BestEvaluation {
 // The state of early stopping after the evaluations so far.
 struct Patience {
   std::optional<double> best;  // their best metric; unset: no metric was a number
-  int64_t spent = 0;           // how many of the latest evaluations, in succession, brought no gain
+  int64_t spent = 0;           // number of evaluations since the last one that improved the metric
   bool operator==(const Patience&) const = default;
 };
 

@@ -16,9 +16,9 @@
 namespace shardline {
 namespace {
 
-// Another number of microbatches, so that a loss which depends on it differs: half as many, or one for each sample. A
-// program for microbatches of one size takes no larger ones, and takes smaller ones only if it does not compute the
-// loss as a whole.
+// Another number of microbatches, with which a loss that depends on it differs: half as many, or one for each sample. A
+// program of a fixed size accepts no larger microbatches, and smaller ones only if it does not compute the loss as a
+// whole.
 int64_t other_microbatches(int64_t count, int64_t samples, const ModelSpec& spec) {
   if (spec.most_samples > 0) return spec.loss_of_samples ? count : samples;
   return count % 2 == 0 ? count / 2 : samples;

@@ -20,7 +20,7 @@ std::string without_slash(std::string directory) {
   return directory;
 }
 
-// Names that tell several directories apart: their last parts, or the whole paths if those are equal.
+// Names that distinguish several directories: their last parts, or the whole paths if those are equal.
 std::vector<std::string> names_of(const std::vector<std::string>& directories) {
   if (directories.size() == 1) return directories;
   std::vector<std::string> names;

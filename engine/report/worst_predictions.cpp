@@ -129,7 +129,7 @@ void require_predictions_of(const std::vector<DataFile>& files, const std::strin
   std::string names;
   if (root.has("files"))
     for (const JsonValue& name : root.at("files").items()) names += (names.empty() ? "" : ", ") + name.text();
-  throw DataError(cat(directory, "/predictions.jsonl was made from other data than the run's: ", names));
+  throw DataError(cat(directory, "/predictions.jsonl was made from data other than the run's: ", names));
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ struct LoopEvents {
 // several ranks, which may no longer agree, the exception is passed on.
 void serve_examples(RankModel& model, ModelQueue& queue, const BatchLimits& limits, bool is_alone,
                     const LoopEvents& events);
-// Sequences begin and end at any time: each pass has the prompts of new ones and one token of each that continues.
+// Sequences begin and end at any time: each pass contains the prompts of new sequences and one token of each other.
 void serve_continuations(RankModel& model, ModelQueue& queue, const BatchLimits& limits, bool is_alone,
                          const LoopEvents& events);
 

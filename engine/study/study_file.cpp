@@ -142,7 +142,7 @@ void name_points(StudyFile& study) {
     point.name = plain_name(point.name).substr(0, kLongestName);
     if (point.name.starts_with('.') || !names.insert(point.name).second)
       throw ConfigError(cat(study.file, ": two runs are called \"", point.name,
-                            "\", or the name begins with a dot; give them names that differ, or \"repeats\" if they "
+                            "\", or the name begins with a dot; rename them, or use \"repeats\" if they "
                             "have the same settings"));
   }
 }

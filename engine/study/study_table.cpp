@@ -17,7 +17,8 @@ using nlohmann::json;
 
 // What may differ between a row and the one that its speed-up is relative to: the machines, and settings that are often
 // chosen for them.
-constexpr std::array kOfMachines = {"devices", "nodes", "cluster", "layout", "learning_rate", "batch"};
+constexpr std::array kOfMachines = {
+    "devices", "nodes", "cluster", "layout", "batch", "learning_rate", "learning_rate_scaling", "reference_batch"};
 
 template <class Get>
 std::optional<Spread> spread_over(const std::vector<const RunRecord*>& runs, const Get& get) {

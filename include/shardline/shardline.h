@@ -36,7 +36,7 @@ class ServedModel;
 class Tokenizer;     // shardline/engine/data/tokenizer/tokenizer.h
 struct TracedModel;  // shardline/models/program/trace/traced_model.h
 
-// The numbers of an optimizer step, equal on all ranks.
+// The numbers of an optimizer step. All but step_seconds, which each rank measures, are equal on all ranks.
 struct StepReport {
   int64_t step = 0;      // counted from 1
   double loss = 0;       // the mean over the global batch, before the update
@@ -111,10 +111,10 @@ class Registry {
 // start mpirun with this program and the same arguments, handles signals, and returns the exit code.
 int run(int argc, char** argv, const Registry& registry = {});
 
-// Samples in the caller's memory, read during the call only. One of ids and features is set; so is one of labels,
-// classes and targets, except for predictions, and for causal language models, whose labels are the ids. For a model
-// with a column of tensors, features are its numbers; for one with an encoder and a decoder, labels are the targets, in
-// which -100 is padding.
+// Samples in the caller's memory, read only during the call. Exactly one of ids and features is set, and one of labels,
+// classes and targets. Predictions need none of the latter, nor do causal language models, whose labels are by default
+// the ids. For a model with a column of tensors, features are its numbers; for one with an encoder and a decoder,
+// labels are the targets, in which -100 is padding.
 struct Samples {
   int64_t count = 0;
   int64_t length = 1;                // tokens of each sample

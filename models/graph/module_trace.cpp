@@ -73,7 +73,7 @@ class ModuleTracer {
              "let it create a new tensor (without `inplace`)");
     for (size_t i = 0; i < state.size(); ++i)
       if (!same(state[i].second, before[i].second))
-        refuse(state[i].first, "a forward pass changes it, so that running it again gives a different result",
+        refuse(state[i].first, "a forward pass changes it, so running it again gives a different result",
                "use a module without running statistics, or one whose statistics are fixed");
     if (output.dim() != 3 || output.size(0) != input.size(0) || output.size(1) != input.size(1))
       refuse(name_, cat("it returns ", output.sizes(), " for ", input.sizes()),

@@ -7,7 +7,7 @@
 namespace shardline {
 namespace {
 
-// All runs of modules of one class that execute one after another.
+// All sequences of modules NAME.0, NAME.1, ... of one class that execute one after another.
 std::vector<ModuleRun> find_runs(const Graph& graph) {
   struct Module {
     std::string type;

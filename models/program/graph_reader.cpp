@@ -384,7 +384,7 @@ class GraphReader {
       item.at("target").fail(cat("cannot run here", of_module, ", because ", why), "export the model without it");
     if (node.name == kBatchNorm && node.arguments[place_of_argument(node, "training")].constant != c10::IValue(false))
       item.at("target").fail(
-          cat("is a norm over the samples of a batch", of_module, ", so that a sample's result depends on the others"),
+          cat("is a norm over the samples of a batch", of_module, ", so a sample's result depends on the others"),
           "export a model with another norm, or with this one in evaluation mode");
     if (renames && !node.results.empty())
       for (auto& [name, value] : scope.values)

@@ -290,7 +290,7 @@ class SampleCheck {
     return Interpreter(program_.graph(), part, at::kDouble, at::kCPU).run(std::move(inputs), nullptr);
   }
 
-  // rearranged: in a different order than one sample after another, as far as can be seen.
+  // rearranged: probably in a different order than one sample after another.
   enum class State { clean, rearranged, mixed };
 
   // The state of a value, which is `alone` for each sample by itself.

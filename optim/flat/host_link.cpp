@@ -32,7 +32,7 @@ class StreamCopy : public HostCopy {
       if (std::chrono::steady_clock::now() - begin > limit.time)
         throw RunError(cat("rank ", current_rank(), ": a copy between ", streams_->out.device(),
                            " and its host has not ended after ", limit.time.count() / 1000.0,
-                           " s; the work before it may wait for a rank that is gone", limit.advice()));
+                           " s; the work before it may be waiting for a rank that has ended", limit.advice()));
   }
   void go_before() override { made_.block(streams_->current()); }
 

@@ -33,7 +33,7 @@ class PlateauRate {
   struct State {
     double share = 1;
     std::optional<double> best;
-    int64_t spent = 0;     // how many of the latest evaluations, in succession, brought no gain
+    int64_t spent = 0;     // evaluations since the last improvement, reduction or cooldown
     int64_t cooldown = 0;  // evaluations left of the cooldown
     bool operator==(const State&) const = default;
   };

@@ -52,9 +52,9 @@ class PendingRows {
 // This rank's border rows of a tensor that every rank has whole (no communication); padding rows are zero.
 at::Tensor slice_rows(const TensorParallel& tp, const at::Tensor& whole);
 
-// gather_rows and slice_rows as ops with a backward, around work that every rank does alike for all tokens: the
-// gradient of the gathered tensor is whole on every rank, so each takes its own rows of it; each rank has only its own
-// rows' part of the gradient of the slice, so these are gathered. Without sequence parallelism: the same tensor.
+// gather_rows and slice_rows as differentiable ops, around work that every rank repeats for all tokens. The gradient of
+// the gathered tensor is whole on every rank, and each rank takes its own rows of it. The gradient of the slice is
+// split by rows, and is gathered. Without sequence parallelism, both return their argument.
 at::Tensor gathered_for_all(const TensorParallel& tp, const at::Tensor& border, int64_t tokens);
 at::Tensor sliced_from_all(const TensorParallel& tp, const at::Tensor& whole);
 

@@ -6,13 +6,13 @@
 
 namespace shardline::error_test {
 
-TEST_CASE("cat puts a message together") {
+TEST_CASE("cat joins values into a message") {
   CHECK(cat("rank ", 3, " of ", 4) == "rank 3 of 4");
   CHECK(cat(std::string("a"), 'b', 0.5) == "ab0.5");
   CHECK(cat() == "");
 }
 
-TEST_CASE("a broken invariant reports rank, file, line, condition and values, and only when it is broken") {
+TEST_CASE("a failed assertion reports rank, file, line, condition and values") {
   set_current_rank(5);
   const int n = 3;
   CHECK_NOTHROW([&] { SL_ASSERT(n == 3, "n is ", n); }());
@@ -36,7 +36,7 @@ TEST_CASE("arguments of an assertion that holds are not evaluated") {
   CHECK(calls == 0);
 }
 
-TEST_CASE("every thread is a rank of its own") {
+TEST_CASE("each thread has its own rank number") {
   set_current_rank(1);
   int seen_by_other = 0;
   std::thread([&] {
@@ -48,7 +48,7 @@ TEST_CASE("every thread is a rank of its own") {
   set_current_rank(-1);
 }
 
-TEST_CASE("errors can be caught by what they mean for the exit code") {
+TEST_CASE("errors can be caught by the exit code that they lead to") {
   CHECK_THROWS_AS(throw DataError("x"), RunError);
   CHECK_THROWS_AS(throw DistributedError("x"), RunError);
   CHECK_THROWS_AS(throw Interrupted("x"), RunError);

@@ -17,13 +17,13 @@ const KernelTable& table() {
 
 }  // namespace
 
-TEST_CASE("row kernels equal the loops of CPUs", "[kernels]") {
+TEST_CASE("row kernels give the results of the CPU loops", "[kernels]") {
   const c10::DeviceGuard on_device(accelerator(0));
   testing::check_row_kernels(table(), accelerator(0), 6, 20);
   testing::check_row_kernels(table(), accelerator(0), 513, 1600);
 }
 
-TEST_CASE("head kernels equal the loops of CPUs", "[kernels]") {
+TEST_CASE("head kernels give the results of the CPU loops", "[kernels]") {
   const c10::DeviceGuard on_device(accelerator(0));
   testing::check_head_kernels(table(), accelerator(0), 37, 16, 33);
   testing::check_head_kernels(table(), accelerator(0), 200, 64, 50257);
@@ -31,7 +31,7 @@ TEST_CASE("head kernels equal the loops of CPUs", "[kernels]") {
   testing::check_head_kernels(table(), accelerator(0), 130, 256, 50400);
 }
 
-TEST_CASE("products of a vocabulary that fills no whole packs", "[kernels]") {
+TEST_CASE("products are correct for a vocabulary whose size is not a multiple of 8", "[kernels]") {
   const c10::DeviceGuard on_device(accelerator(0));
   set_gpu_products(false);
   testing::check_odd_products(accelerator(0), 64, 256, 50257, 1e-4);

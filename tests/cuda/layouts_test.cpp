@@ -64,7 +64,7 @@ void check(const std::vector<Point>& points) {
 
 }  // namespace
 
-TEST_CASE("one process on an accelerator gives the run of a CPU, in all that it may do", "[one]") {
+TEST_CASE("one process on an accelerator trains as on a CPU, with all options", "[one]") {
   std::vector<Point> points;
   for (const char* model : {"gpt2", "gptj"})
     for (const char* checkpointing : {"none", "each", "selective"})

@@ -56,7 +56,7 @@ TEST_CASE("the backward pass of tensors on a device runs on the calling thread")
   CHECK(fake::take_faults() == Faults());
 }
 
-TEST_CASE("masks made on a device are those of the CPU") {
+TEST_CASE("masks made on a device equal those of the CPU") {
   for (const double keep : {0.0, 0.3, 0.9, 1.0})
     for (const int64_t first : {int64_t{0}, int64_t{5}, (int64_t{1} << 40) + 3}) {
       CAPTURE(keep, first);
@@ -75,7 +75,7 @@ TEST_CASE("masks made on a device are those of the CPU") {
     }
 }
 
-TEST_CASE("noise on embeddings made on a device is that of the CPU") {
+TEST_CASE("noise on embeddings made on a device equals that of the CPU") {
   constexpr int64_t kTokens = 97,
                     kHidden = 8190;  // several blocks of rows, and rows that begin inside a block of random words
   const CommunicatorPtr alone = make_local_world();
@@ -96,7 +96,7 @@ TEST_CASE("noise on embeddings made on a device is that of the CPU") {
   CHECK(fake::take_faults() == Faults());
 }
 
-TEST_CASE("an exact sum on a device is the exact sum on the host") {
+TEST_CASE("an exact sum on a device equals the exact sum on the host") {
   const auto check = [](const at::Tensor& values) {
     ExactSum expected;
     for (int64_t i = 0; i < values.numel(); ++i) expected.add(values[i].item<double>());
@@ -127,7 +127,7 @@ TEST_CASE("a tensor may be dropped while it is copied between a device and its h
   CHECK(fake::take_faults() == Faults());
 }
 
-TEST_CASE("waits of a stream keep no events once they are over") {
+TEST_CASE("waits of a stream release their events when they are over") {
   const auto wait_often = [](int times) {
     for (int i = 0; i < times; ++i) {
       StreamWait wait(fake::device());
@@ -142,7 +142,7 @@ TEST_CASE("waits of a stream keep no events once they are over") {
   CHECK(fake::take_faults() == Faults());
 }
 
-TEST_CASE("marks of a device have the times of the host's clock") {
+TEST_CASE("times of events on a device are converted to the host's clock") {
   DeviceMarks marks(fake::device(), steady_seconds);
   for (int round = 0; round < 2; ++round) {
     const double begin = steady_seconds();

@@ -58,7 +58,7 @@ at::Tensor pinned(double value) {
 
 }  // namespace
 
-TEST_CASE("operators compute on the device what they compute on the CPU") {
+TEST_CASE("operators give the same results on the device as on the CPU") {
   const auto x = at::randn({3, 4, 8, 16}), w = at::randn({16}), b = at::randn({16});
   const auto compute = [](const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
     const auto leaf = input.detach().requires_grad_(true);
@@ -80,7 +80,7 @@ TEST_CASE("operators compute on the device what they compute on the CPU") {
   CHECK_THAT(fake::take_faults().at(0), Contains("a tensor is made on device 1, but device 0 is"));
 }
 
-TEST_CASE("launches, bytes and waits are counted, these by reason") {
+TEST_CASE("launches, bytes and waits are counted, waits by reason") {
   const auto x = at::ones({16}, on());
   fake::take_counts();
   const auto y = x + x;
@@ -97,11 +97,11 @@ TEST_CASE("launches, bytes and waits are counted, these by reason") {
   CHECK(counts.waits == std::map<std::string, int64_t>{{"to look at it", 1}, {"", 1}, {"the end", 1}});
 }
 
-TEST_CASE("fresh device memory holds no number") {
+TEST_CASE("new device memory contains NaN") {
   CHECK(at::empty({4}, on()).isnan().all().item<bool>());
 }
 
-TEST_CASE("work on a device that is not the current one is found") {
+TEST_CASE("work on a device that is not the current one is detected") {
   at::Tensor x;
   {
     const c10::DeviceGuard guard(fake::device(2));
@@ -110,7 +110,7 @@ TEST_CASE("work on a device that is not the current one is found") {
   CHECK_THAT(fault_of([&] { x.add_(1); }), Contains("runs on device 2, but device 0 is the thread's current one"));
 }
 
-TEST_CASE("a stream that does not wait for another one is found") {
+TEST_CASE("a stream that does not wait for another one is detected") {
   const auto stream = new_stream();
   const auto x = at::ones({8}, on()), y = at::zeros({8}, on());
   wait_for_all_streams();
@@ -215,7 +215,7 @@ TEST_CASE("the host must wait for a copy before it reads or writes the memory") 
   CHECK(at::equal(host, at::full({8}, 3.f)));
 }
 
-TEST_CASE("on_device copies without a wait, from memory that may be changed at once") {
+TEST_CASE("on_device copies without a wait, from memory that may be changed immediately afterwards") {
   auto host = at::arange(8);
   fake::take_counts();
   at::Tensor there;
@@ -227,7 +227,7 @@ TEST_CASE("on_device copies without a wait, from memory that may be changed at o
   CHECK(at::equal(on_host(there, "to compare"), at::arange(8)));
 }
 
-TEST_CASE("threads know what those knew that began them and those that they joined") {
+TEST_CASE("a thread knows the completed work of the threads that started it or that it joined") {
   const auto x = at::ones({8}, on());
   CHECK(fault_of([&] {
           wait_for_device(fake::device(), "x");
@@ -243,7 +243,7 @@ TEST_CASE("threads know what those knew that began them and those that they join
   CHECK(x[0].item<float>() == 3);
 }
 
-TEST_CASE("memory in use is counted as torch counts it") {
+TEST_CASE("memory in use is counted as in torch") {
   const auto before = device_memory(fake::device(3));
   {
     const c10::DeviceGuard guard(fake::device(3));
@@ -255,7 +255,7 @@ TEST_CASE("memory in use is counted as torch counts it") {
   CHECK(accelerator(2) == fake::device(2));
 }
 
-TEST_CASE("a violation is reported when it is found") {
+TEST_CASE("a violation is reported when it is detected") {
   static std::vector<std::string> reported;
   reported.clear();
   fake::take_faults();

@@ -9,7 +9,7 @@
 
 namespace shardline::host_pace_test {
 
-TEST_CASE("a host that keeps its pace has seen all work but that after the last marks") {
+TEST_CASE("a host that limits its lead has waited for all work except that after the last marks") {
   constexpr size_t kAhead = 2;
   HostPace pace(fake::device(), kAhead);
   fake::take_counts();

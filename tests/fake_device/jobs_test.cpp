@@ -48,7 +48,7 @@ std::vector<json> metrics_of(const Config& config) {
 
 }  // namespace
 
-TEST_CASE("train, eval and generate on a device give what they give on a CPU") {
+TEST_CASE("train, eval and generate give the same results on a device as on a CPU") {
   use_kernels(KernelLibrary::aten);
   use_products(ProductLibrary::aten);
   const RunFolder folder("fake-device-jobs");
@@ -143,7 +143,7 @@ TEST_CASE("a rank makes its device the current one") {
 }
 
 // On a real device, a process that queries memory holds some hundreds of MB of device memory until it ends.
-TEST_CASE("the checks before ranks are started ask no device for its memory; the ranks do") {
+TEST_CASE("devices are asked for their memory by the ranks, not by the checks before ranks are started") {
   const RunFolder folder("fake-device-checks");
   const Config config = config_on(folder, "cuda", {});
   fake::take_counts();
@@ -153,7 +153,7 @@ TEST_CASE("the checks before ranks are started ask no device for its memory; the
   CHECK(fake::take_counts().memory_questions > 0);
 }
 
-TEST_CASE("TF32 is what the config asks for, and only devices have it") {
+TEST_CASE("the config selects TF32, which only devices have") {
   const RunFolder folder("fake-device-tf32");
   const auto precision = [] {
     return at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL);
@@ -206,7 +206,7 @@ TEST_CASE("info lists devices and what a config would use of them") {
   CHECK_THAT(info_text(config_on(folder, "cuda", two), false), Catch::Contains("0 - 1  host memory"));
 }
 
-TEST_CASE("a device that cannot be used is named with the reason, and does not keep info from the others") {
+TEST_CASE("info names a device that cannot be used, with the reason, and still lists the others") {
   const RunFolder folder("fake-device-broken");
   fake::break_device(fake::device(), "CUDA error: out of memory\nSearch for more");
   CHECK_THROWS_WITH(printed(config_on(folder, "cuda", {}), [](RankContext&) {}),

@@ -67,7 +67,7 @@ void check(const at::Tensor& values, const std::map<std::string, int64_t>& waits
 
 }  // namespace
 
-TEST_CASE("small heads on an accelerator wait for what the host must know") {
+TEST_CASE("small heads on an accelerator wait only for values that the host needs") {
   const std::map<std::string, int64_t> once = {{"loss of a microbatch", 1}};
   check(at::randn({kRows, kLabels}), once, [](const auto& tp, const at::Tensor& x, MicrobatchContext& context) {
     return class_loss(tp, x, kRows, context.batch->labels, context);

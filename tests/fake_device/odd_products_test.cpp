@@ -48,13 +48,13 @@ Launches weight_gradient(int64_t outputs, at::ScalarType type, int64_t stride) {
 
 }  // namespace
 
-TEST_CASE("products whose outputs fill no whole packs are made in two parts and rounded once") {
+TEST_CASE("products whose number of outputs is not a multiple of 8 are computed in two parts and rounded once") {
   for (const int64_t outputs : {2048, 2049, 2055, 3003})
     testing::check_odd_products(fake::device(), 33, 24, outputs, 3e-6);
   CHECK(fake::take_faults().empty());
 }
 
-TEST_CASE("a product is divided if it is large, in half precision, and only its sizes fill no whole packs") {
+TEST_CASE("a product is divided if it is large, in half precision, and only its sizes are not multiples of 8") {
   struct Case {
     int64_t outputs, stride;
     bool divided;

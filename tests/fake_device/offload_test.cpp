@@ -23,7 +23,7 @@ int64_t active_bytes() {
 
 }  // namespace
 
-TEST_CASE("what goes to the host and comes back is reused in the order of streams, however late the device is") {
+TEST_CASE("buffers of offloaded tensors are reused in the order of streams, however late the device is") {
   fake::take_faults();
   filled(0);  // reuses what earlier tests have freed
   const int64_t before = active_bytes();
@@ -50,7 +50,7 @@ TEST_CASE("what goes to the host and comes back is reused in the order of stream
 }
 
 // As in a run that fails.
-TEST_CASE("what goes to the host or is fetched may be dropped at any time") {
+TEST_CASE("a tensor may be dropped at any time while it is moved to the host or back") {
   fake::take_faults();
   {
     const auto space = offload_to_host(fake::device());

@@ -70,7 +70,7 @@ TEST_CASE("a device without room for the plan is refused before anything is crea
 }
 
 // Memory may run out anywhere in a step: in the forward or the backward pass, or when states are created.
-TEST_CASE("a lack of memory on a device is explained with the plan and what to change") {
+TEST_CASE("the error about a lack of memory on a device shows the plan and what to change") {
   const RunFolder folder("out-of-memory");
   const Config config = config_on_device(folder, {{"training", {{"max_steps", 2}}}});
   int failures = 0;
@@ -139,7 +139,7 @@ TEST_CASE("a lack of memory is explained if CUDA cannot load a kernel") {
   CHECK_THROWS_WITH(explain("kernel norm_forward: invalid argument"), "kernel norm_forward: invalid argument");
 }
 
-TEST_CASE("ranks of more processes than devices are told that they share them") {
+TEST_CASE("if there are more processes than devices, the error states that ranks share devices") {
   const std::vector<MemoryRoom> two = {{"a", "GPU 0 of host x", 10, 20}, {"b", "GPU 1 of host x", 10, 20}};
   CHECK(sharing_note(two).empty());
   const std::vector<MemoryRoom> shared = {two[0], two[1], two[1]};
@@ -153,7 +153,7 @@ TEST_CASE("ranks of more processes than devices are told that they share them") 
                         !Contains("other processes"));
 }
 
-TEST_CASE("a host without room for what its ranks offload is refused") {
+TEST_CASE("a host without room for its ranks' offloaded activations is refused") {
   const std::vector<MemoryRoom> hosts = {{"x", "host x", 10, 20}, {"x", "host x", 9, 20}, {"y", "host y", 10, 20}};
   check_host_rooms(hosts, {{.weights = 100, .host = 4}, {.host = 5}, {.host = 10}});
   CHECK_THROWS_WITH(

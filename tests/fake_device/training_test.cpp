@@ -120,7 +120,7 @@ TEST_CASE("ranks that share a device have the bits of ranks on CPUs") {
   for (const Point& point : parity::device_points()) check_equal(point);
 }
 
-TEST_CASE("a step waits for its device where it must, and says why") {
+TEST_CASE("a step waits for its device only where it must, and states why") {
   const auto waits_of = [](Point point) {
     std::map<std::string, int64_t> waits;
     fake::take_faults();
@@ -159,7 +159,7 @@ TEST_CASE("a step waits for its device where it must, and says why") {
   CHECK(with_states == few);
 }
 
-TEST_CASE("launches and traffic of a step are known") {
+TEST_CASE("a step has the expected number of launches and bytes moved") {
   fake::Counts counts;
   on_fake_device({.dtype = "float32", .steps = 3}, {.after_step = [&](RankTrainer&, int step) {
                    const auto last = fake::take_counts();
@@ -171,7 +171,7 @@ TEST_CASE("launches and traffic of a step are known") {
   CHECK(counts.bytes <= 140'000'000);  // attention's scores are in memory here
 }
 
-TEST_CASE("planted races in a layer are found") {
+TEST_CASE("injected races in a layer are detected") {
   const auto stream = device_guard().getNewStream(fake::device());
   const auto here = [] { return device_guard().getStream(fake::device()); };
   CHECK(faults_with([](Layer& inner, const LayerBuild&, const Border& input, MicrobatchContext& context) {

@@ -107,7 +107,7 @@ TEST_CASE("training over NCCL and on a shared device has the bits of training on
   }
 }
 
-TEST_CASE("with sums that are rounded at each hop, as NCCL's are, half precision stays as close to fp32 as it must") {
+TEST_CASE("half precision stays close enough to fp32 with sums that are rounded at each hop, as by NCCL") {
   const SameOperators same;
   const testing::Limits limits(std::chrono::seconds(20), std::chrono::seconds(20));
   for (const char* optimize : {"speed", "memory"}) {
@@ -156,7 +156,7 @@ TEST_CASE("a rank has as many communicators as its plan counts") {
 }
 
 // A receive posted ahead on the first stage is for gradients, which depend on what the stage does next.
-TEST_CASE("in the first step nothing that a device waits for is a receive that was posted ahead") {
+TEST_CASE("in the first step, no device waits for a receive that was posted ahead") {
   const SameOperators same;
   const testing::Limits limits(std::chrono::seconds(20), std::chrono::seconds(20));
   const Point point{.p = 2, .dtype = "float32", .microbatches = 2, .steps = 1};
@@ -240,7 +240,7 @@ class Forgetful : public ForwardingCommunicator {
   CommOp forgotten_;
 };
 
-TEST_CASE("a wait for NCCL that a training run forgets is found: of a message, an all-reduce or a gather") {
+TEST_CASE("a missing wait for NCCL is detected, whether for a message, an all-reduce or a gather") {
   const SameOperators same;
   const testing::Limits limits(std::chrono::seconds(10), std::chrono::seconds(10));
   const std::vector<std::pair<CommOp, Point>> cases = {

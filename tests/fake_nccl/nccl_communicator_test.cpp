@@ -52,7 +52,7 @@ Texts failures_of_two(const std::function<void(CommunicatorPtr control)>& job) {
   return texts;
 }
 
-TEST_CASE("nccl: does what every communicator does") {
+TEST_CASE("nccl: the communicator suite passes") {
   const Texts of_hosts = {"limits run from the wait",
                           "an expired wait states both times"};  // tests below replace these
   for (const int ranks : {1, 3})
@@ -86,7 +86,7 @@ TEST_CASE("nccl: ranks that disagree all fail") {
   }
 }
 
-TEST_CASE("nccl: the host goes on while a stream waits") {
+TEST_CASE("nccl: the host continues while a stream waits") {
   run_over_nccl(2, [](CommunicatorPtr world, CommunicatorPtr control) {
     const at::Tensor sum = filled({3}, control->rank() + 1), go = at::zeros({1});
     if (control->rank() == 1) control->recv(go, 0)->wait();
@@ -97,7 +97,7 @@ TEST_CASE("nccl: the host goes on while a stream waits") {
   check_nothing_wrong();
 }
 
-TEST_CASE("nccl: what a stream waits is measured") {
+TEST_CASE("nccl: the time that a stream waits is measured") {
   std::atomic<double> early = 0, late = 0;
   run_over_nccl(2, [&](CommunicatorPtr world, CommunicatorPtr control) {
     const double before = waited_seconds();
@@ -111,7 +111,7 @@ TEST_CASE("nccl: what a stream waits is measured") {
   CHECK(late < 0.1);
 }
 
-TEST_CASE("nccl: results that nobody waits for are found") {
+TEST_CASE("nccl: a result for which nobody waits is detected") {
   run_over_nccl(2, [](CommunicatorPtr world, CommunicatorPtr control) {
     const at::Tensor sum = filled({3}, 1);
     const WorkPtr work = world->all_reduce(sum);
@@ -123,7 +123,7 @@ TEST_CASE("nccl: results that nobody waits for are found") {
   fake::take_faults();
 }
 
-TEST_CASE("nccl: results that another stream waits for are found") {
+TEST_CASE("nccl: a result for which only another stream waits is detected") {
   run_over_nccl(2, [](CommunicatorPtr world, CommunicatorPtr control) {
     const at::Tensor sum = filled({3}, 1);
     const WorkPtr work = world->all_reduce(sum);
@@ -155,7 +155,7 @@ TEST_CASE("nccl: tensors that the caller drops live as long as their operation")
   check_nothing_wrong();
 }
 
-TEST_CASE("nccl: in-place gathers and scatters") {
+TEST_CASE("nccl: gathers and scatters may be in place") {
   run_over_nccl(3, [](CommunicatorPtr world, CommunicatorPtr control) {
     const at::Tensor whole = filled({3, 4}, 10 + control->rank());
     world->all_gather(whole, whole[control->rank()])->wait();
@@ -256,7 +256,7 @@ TEST_CASE("nccl: asking whether a message is done starts it and does not wait fo
 
 // ---- failures
 
-TEST_CASE("nccl: a start that does not come is given up") {
+TEST_CASE("nccl: a connection that is not established in time is given up") {
   const Limits limits(5s, 100ms);
   std::string text;
   run_on_devices(2, [&](CommunicatorPtr control) {
@@ -306,7 +306,7 @@ TEST_CASE("nccl: different or old versions are refused") {
                     Contains("was compiled for NCCL 2.28.9, but the system loads the older 2.18.5"));
 }
 
-TEST_CASE("nccl: every group has a stream of its own, and groups for which there is none are refused") {
+TEST_CASE("nccl: every group has its own stream, and more groups than streams are refused") {
   const auto job = [](CommunicatorPtr world, CommunicatorPtr) {
     constexpr int kMost = 32;
     for (int i = 0; i < 2 * kMost; ++i) world->split(0, "short-lived");
@@ -330,7 +330,7 @@ TEST_CASE("nccl: two ranks on one device are refused, and so is a device that is
                     Contains("the thread's current device"));
 }
 
-TEST_CASE("nccl: an error ends the job while the stream waits and the host does something else") {
+TEST_CASE("nccl: an error ends the job even if the stream waits and the host does something else") {
   const Texts texts = failures_of_two([](CommunicatorPtr control) {
     const CommunicatorPtr world = make_nccl_world(control, control->rank(), fake::nccl());
     const CommunicatorPtr tp = world->split(0, "tp");
@@ -396,7 +396,7 @@ TEST_CASE("nccl: an error of the call itself closes the group and aborts") {
   check_nothing_wrong();
 }
 
-TEST_CASE("nccl: a limit runs from when the stream waits, and then the job ends") {
+TEST_CASE("nccl: a time limit starts when the stream begins to wait, and ends the job") {
   Texts texts = failures_of_two([](CommunicatorPtr control) {
     const CommunicatorPtr world = make_nccl_world(control, control->rank(), fake::nccl());
     const int peer = 1 - control->rank();
@@ -427,7 +427,7 @@ TEST_CASE("nccl: a limit runs from when the stream waits, and then the job ends"
   check_nothing_wrong();
 }
 
-TEST_CASE("nccl: a launch that the others never join runs into the limit") {
+TEST_CASE("nccl: an operation that the other ranks never join ends at the time limit") {
   const Limits limits(200ms);
   const Texts texts = failures_of_two([](CommunicatorPtr control) {
     const CommunicatorPtr world = make_nccl_world(control, control->rank(), fake::nccl());
@@ -439,7 +439,7 @@ TEST_CASE("nccl: a launch that the others never join runs into the limit") {
   CHECK_THAT(texts[0], Contains("recv number 0") && Contains("NCCL was still busy when the time limit expired"));
 }
 
-TEST_CASE("nccl: a rank that leaves by an exception aborts instead of waiting for its peers") {
+TEST_CASE("nccl: a rank that ends with an exception aborts instead of waiting for its peers") {
   CHECK_THROWS_AS(run_over_nccl(2,
                                 [](CommunicatorPtr world, CommunicatorPtr control) {
                                   if (control->rank() == 0) throw DataError("no label");
@@ -452,7 +452,7 @@ TEST_CASE("nccl: a rank that leaves by an exception aborts instead of waiting fo
   check_nothing_wrong();
 }
 
-TEST_CASE("nccl: a rank that leaves by an exception while one of its groups receives says at once why") {
+TEST_CASE("nccl: a rank that ends with an exception while one of its groups receives reports the reason immediately") {
   const auto job = [](CommunicatorPtr world, CommunicatorPtr control) {
     const CommunicatorPtr pp = world->split(0, "pp");
     const at::Tensor message = filled({3}, 1);

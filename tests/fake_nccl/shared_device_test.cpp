@@ -33,7 +33,7 @@ at::Tensor filled(int64_t elements, double value) {
   return at::full({elements}, value, at::TensorOptions(fake::device()));
 }
 
-TEST_CASE("shared device: does what every communicator does, in the order of CPUs") {
+TEST_CASE("shared device: the communicator suite passes, with the order of addition of CPUs") {
   for (const int ranks : {1, 3})
     for (const auto& behaviour : testing::comm_behaviours()) {
       CAPTURE(ranks, behaviour.name);
@@ -45,7 +45,7 @@ TEST_CASE("shared device: does what every communicator does, in the order of CPU
     }
 }
 
-TEST_CASE("shared device: results that nobody waits for are found") {
+TEST_CASE("shared device: a result for which nobody waits is detected") {
   run_on_streams(2, [](CommunicatorPtr world) {
     const at::Tensor sum = filled(3, 1), go = at::zeros({1});
     if (world->rank() == 1) world->recv(go, 0)->wait();  // comes last, and moves the data
@@ -134,7 +134,7 @@ TEST_CASE("shared device: a sender without the memory for a copy ends the receiv
   CHECK_THAT(texts[1], Contains("Fake device 0 out of memory"));
 }
 
-TEST_CASE("shared device: what a stream waits is measured") {
+TEST_CASE("shared device: the time that a stream waits is measured") {
   std::atomic<double> early = 0, late = 0;
   run_on_streams(2, [&](CommunicatorPtr world) {
     const double before = waited_seconds();

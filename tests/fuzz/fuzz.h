@@ -27,8 +27,8 @@ struct Allowance {
   size_t per_byte = 256;
 };
 
-// A target: FUZZ_TARGET(name) { ... } reads `size` bytes at `data`, checks what comes of them, and returns whether they
-// are accepted as a whole: --explain=1 prints that for each input, and the reasons of refusals. The program runs the
+// A target: FUZZ_TARGET(name) { ... } reads `size` bytes at `data`, checks the result, and returns whether they are
+// accepted as a whole: --explain=1 prints that for each input, and the reasons of refusals. The program runs the
 // one that its argument --target=NAME selects; targets share programs because compiling a program takes long.
 struct Target {
   using Read = bool (*)(const uint8_t* data, size_t size);

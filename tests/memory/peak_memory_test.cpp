@@ -149,7 +149,7 @@ Peak train_a_step(const Choice& choice) {
 
 }  // namespace
 
-TEST_CASE("the peak of anonymous memory is what is there before the first step and the plan's activations in use") {
+TEST_CASE("the peak of anonymous memory is the memory before the first step plus the plan's activations in use") {
   use_caching_allocator();
   train_a_step({.layers = 1});  // the libraries have their threads and tables
   const Choice choices[] = {{"none", "no", 1},

@@ -23,7 +23,7 @@ const bool kInstalled = [] {
 
 }  // namespace
 
-TEST_CASE("mpi: with tensors of a device it does what every communicator does") {
+TEST_CASE("mpi: the communicator suite passes with tensors of a device") {
   REQUIRE(kInstalled);
   testing::StagingCommunicator staged(testing::mpi_test_world().comm, fake::device());
   for (const auto& behaviour : testing::comm_behaviours()) {

@@ -23,7 +23,7 @@ TEST_CASE("mpi: every rank knows the hosts of all") {
   for (const int host : world.host_of) CHECK(host == 0);
 }
 
-TEST_CASE("mpi: in two steps each rank gets what one all-gather gives it, also while several are under way") {
+TEST_CASE("mpi: a gather in two steps gives each rank the result of one all-gather, even if several run at once") {
   const CommunicatorPtr world = mpi_test_world().comm;
   const int rank = world->rank();
   for (const int host : {rank / 2, rank % 2}) {  // pretends that each pair of ranks has a host of its own

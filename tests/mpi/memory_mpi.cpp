@@ -210,7 +210,7 @@ std::vector<Setting> settings() {
 
 }  // namespace
 
-TEST_CASE("mpi: ranks count what the plan says, by class of memory") {
+TEST_CASE("mpi: ranks count the planned memory, class by class") {
   use_caching_allocator();
   register_post_norm_family();
   const CommunicatorPtr world = testing::mpi_test_world().comm;

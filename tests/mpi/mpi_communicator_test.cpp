@@ -60,7 +60,7 @@ TEST_CASE("mpi: results are bit-equal to those of threads, with shared memory an
   CHECK(testing::reduction_digest(*world_with("0")) == over_threads);
 }
 
-TEST_CASE("mpi: ranks of one host share memory unless they are told not to") {
+TEST_CASE("mpi: ranks of one host share memory unless this is switched off") {
   const int before = shared_mappings();
   const CommunicatorPtr with = world_with("1");
   const int more = with->size() > 1 ? 1 : 0;
@@ -73,7 +73,7 @@ TEST_CASE("mpi: ranks of one host share memory unless they are told not to") {
   ::unsetenv("SHARDLINE_SHARED_MEMORY");
 }
 
-TEST_CASE("mpi: ranks that disagree about a collective are told what each asked for") {
+TEST_CASE("mpi: if ranks disagree about a collective, the error states what each rank requested") {
   Communicator& world = *mpi_test_world().comm;
   if (world.size() == 1) return;
   const auto pair = world.split(world.rank() / 2, "pair");
@@ -85,7 +85,7 @@ TEST_CASE("mpi: ranks that disagree about a collective are told what each asked 
   CHECK_THROWS_WITH(next->wait(), Contains("disagree"));
 }
 
-TEST_CASE("mpi: operations that do not match are an error on every rank, with shared memory and with messages") {
+TEST_CASE("mpi: mismatched operations are an error on every rank, with shared memory and with messages") {
   if (mpi_test_world().comm->size() == 1) return;
   for (const char* const shared_memory : {"1", "0"}) {
     const CommunicatorPtr world = world_with(shared_memory);
@@ -98,7 +98,7 @@ TEST_CASE("mpi: operations that do not match are an error on every rank, with sh
   }
 }
 
-TEST_CASE("mpi: a message of another type than expected is an error on its receiver") {
+TEST_CASE("mpi: a message with an unexpected type is an error on its receiver") {
   Communicator& world = *mpi_test_world().comm;
   if (world.size() == 1) return;
   const auto pair = world.split(world.rank() / 2, "pair");
@@ -159,7 +159,7 @@ TEST_CASE("mpi: a dropped operation still reaches the others") {
   CHECK(at::equal(received, at::full({300000}, previous, at::kFloat)));
 }
 
-TEST_CASE("mpi: random traffic over several groups ends with the right numbers") {
+TEST_CASE("mpi: random traffic over several groups gives the right results") {
   Communicator& world = *mpi_test_world().comm;
   const auto left = world.split(world.rank() / 2, "pairs"), right = world.split((world.rank() + 1) / 2, "shifted");
   uint64_t state = 7;
@@ -176,7 +176,7 @@ TEST_CASE("mpi: random traffic over several groups ends with the right numbers")
   for (const auto& [tensor, value] : results) CHECK(at::equal(tensor, at::full(tensor.sizes(), value, at::kDouble)));
 }
 
-TEST_CASE("mpi: an expired wait says what it waited for") {
+TEST_CASE("mpi: an expired wait states what it waited for") {
   Communicator& world = *mpi_test_world().comm;
   if (world.size() == 1) return;
   const auto pair = world.split(world.rank() / 2, "pair");
@@ -198,7 +198,7 @@ TEST_CASE("mpi: an expired wait says what it waited for") {
   if (world.rank() == 0) pair->send(at::zeros({2, 3}, at::kFloat), 1)->wait();  // so that the job can end
 }
 
-TEST_CASE("mpi: a message of another length than expected is an error that names both") {
+TEST_CASE("mpi: a message with an unexpected length is an error that gives both lengths") {
   Communicator& world = *mpi_test_world().comm;
   if (world.size() == 1) return;
   const auto pair = world.split(world.rank() / 2, "pair");

@@ -68,7 +68,7 @@ std::string gather_often(std::unique_ptr<SharedSegment> segment, int rank) {
   return "";
 }
 
-TEST_CASE("mpi: a rank that puts its next round early is not taken for one that disagrees", "[alone]") {
+TEST_CASE("mpi: a rank that begins its next round early is not mistaken for one that disagrees", "[alone]") {
   auto mine = SharedSegment::make(SharedLane::bytes_for(2));
   REQUIRE(mine);
   auto theirs = SharedSegment::find(mine->offer(), SharedLane::bytes_for(2));

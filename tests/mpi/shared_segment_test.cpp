@@ -77,7 +77,7 @@ TEST_CASE("shared segment: only the offered segment is opened") {
   CHECK_FALSE(SharedSegment::find({offer.process, 0, offer.token}, kBytes));  // standard input
 }
 
-TEST_CASE("shared segment: leaves no name behind") {
+TEST_CASE("shared segment: its name is removed from the file system") {
   const auto segment = SharedSegment::make(kBytes);
   REQUIRE(segment);
   const std::string descriptor = "/proc/self/fd/" + std::to_string(segment->offer().descriptor);

@@ -124,7 +124,7 @@ void check_close(const std::vector<double>& some, const std::vector<double>& oth
 
 }  // namespace
 
-TEST_CASE("a trainer knows its groups on the communicator of the program") {
+TEST_CASE("a trainer returns its groups on the communicator of the program") {
   const Comm all(0);
   Trainer::Options options;
   options.mpi_comm = all.get();

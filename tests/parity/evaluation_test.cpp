@@ -269,7 +269,7 @@ TEST_CASE("evaluation between steps has the loss of one process and leaves no tr
   }
 }
 
-TEST_CASE("planted faults of evaluation are caught", "[parity][evaluation][faults]") {
+TEST_CASE("injected faults of evaluation are detected", "[parity][evaluation][faults]") {
   const auto all = faults();
   std::vector<std::string> sound(all.size()), faulty(all.size());
   at_once(all.size(), [&](size_t i) {

@@ -139,7 +139,7 @@ TEST_CASE("the points cover every pair of axis values", "[parity]") {
   CHECK(planted_faults().size() >= 10);
 }
 
-TEST_CASE("an axis that is cut down to values it does not have makes no points", "[parity]") {
+TEST_CASE("an axis that is restricted to values it does not have gives no points", "[parity]") {
   CHECK_THROWS_AS(restricted(matrix_axes(), "P", {"5"}), shardline::InvariantError);
   CHECK_THROWS_AS(restricted(matrix_axes(), "Q", {"1"}), shardline::InvariantError);
   CHECK_THROWS_AS(restricted(matrix_axes(), "P", {}), shardline::InvariantError);
@@ -178,10 +178,10 @@ TEST_CASE("a sample in half precision is as near to fp32 as one process is", "[p
   CHECK(sample.size() >= 20);
   check_half(sample);
 }
-TEST_CASE("planted faults are caught in half precision", "[parity][half][faults]") {
+TEST_CASE("injected faults are detected in half precision", "[parity][half][faults]") {
   check_half_faults();
 }
-TEST_CASE("a sample of the runs that must agree in every bit do", "[parity][bits]") {
+TEST_CASE("a sample of the runs that must agree in every bit does", "[parity][bits]") {
   check_twins(every_nth(equal_twins(), 5));
 }
 TEST_CASE("with sharded gradients the schedule `simple` differs by rounding in the head's weight only",
@@ -200,7 +200,7 @@ TEST_CASE("with sharded gradients the schedule `simple` differs by rounding in t
     }
   }
 }
-TEST_CASE("frozen parameters keep their bits, and the gradients of the others are those of the whole model",
+TEST_CASE("frozen parameters keep their bits, and the others have the gradients of the fully trained model",
           "[parity][frozen]") {
   for (const char* trained : {"head", "last blocks", "two layers", "biases"})
     for (const int p : {1, 3}) {
@@ -221,7 +221,7 @@ TEST_CASE("frozen parameters keep their bits, and the gradients of the others ar
       CHECK(moved > 0);
     }
 }
-TEST_CASE("planted faults are caught", "[parity][faults]") {
+TEST_CASE("injected faults are detected", "[parity][faults]") {
   check_faults();
 }
 
@@ -229,8 +229,7 @@ TEST_CASE("planted faults are caught", "[parity][faults]") {
 TEST_CASE("every axis value alone gives the run of one process, float64", "[.][matrix]") {
   check_points(single_points());
 }
-TEST_CASE("sizes that nothing divides on ranks of every kind give the run of one process, float64",
-          "[.][matrix][deep]") {
+TEST_CASE("sizes that no degree divides give the run of one process, float64", "[.][matrix][deep]") {
   check_points(deep_points());
 }
 TEST_CASE("traced modules give the run of one process on every pair of axis values, float64", "[.][matrix][traced]") {

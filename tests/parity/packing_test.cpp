@@ -26,7 +26,8 @@ void check_apart(Point point) {
 
 }  // namespace
 
-TEST_CASE("packed documents give the losses and gradients of the same documents apart, float64", "[parity][packing]") {
+TEST_CASE("packed documents give the losses and gradients of the same documents as separate samples, float64",
+          "[parity][packing]") {
   for (const char* model : {"gpt2", "gptj", "gpt_neo"})
     for (const char* task : {"causal-lm", "completions"}) {
       const Point one{.ignored = true, .model = model, .task = task};
@@ -51,7 +52,7 @@ TEST_CASE("packed documents give the losses and gradients of the same documents 
     }
 }
 
-TEST_CASE("what packed documents give depends on where they end", "[parity][packing]") {
+TEST_CASE("ignoring the ends of packed documents changes gradients", "[parity][packing]") {
   const Point packed{.packing = "packed", .steps = 1};
   Point joined = packed;
   joined.packing = "off";

@@ -28,7 +28,7 @@ TEST_CASE("padded and masked rows give the bits of rows without padding", "[pari
   }
 }
 
-TEST_CASE("what padded rows give depends on their mask", "[parity][padding]") {
+TEST_CASE("counting the padding of rows changes gradients", "[parity][padding]") {
   const Point plain{.model = "bert", .task = "sequence-classification", .steps = 1};
   const Difference d = compare(run_point(padded(plain, "counted")), run_point(plain), limits_of(plain));
   CHECK(d.gradient > 1e-3);

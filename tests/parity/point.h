@@ -87,7 +87,7 @@ Point with_few_steps(Point point);
 // losses relative, parameter change in relative L2 per tensor.
 struct Limits {
   double gradient, norm, loss, change;
-  double zero;               // relative to the layer's largest gradient: what is below is zero except for rounding
+  double zero;               // relative to the layer's largest gradient: smaller ones are zero except for rounding
   bool rounding_moves;       // the optimizer turns such rounding into steps, so the change of those elements is ignored
   bool zero_layers = false;  // all gradients of a layer may be exactly zero: compared with the model's largest
 };

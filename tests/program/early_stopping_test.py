@@ -1,4 +1,4 @@
-"""Training that ends before its last step because evaluations bring no gain."""
+"""Training that ends before its last step because evaluations stop improving."""
 import json
 
 from harness import ProgramTest, unittest

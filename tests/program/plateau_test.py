@@ -1,4 +1,4 @@
-"""A learning rate that falls when evaluations bring no gain."""
+"""A learning rate that falls when evaluations stop improving."""
 from harness import ProgramTest, unittest
 
 # Only the first evaluation is a gain: no later one is better by 1000.

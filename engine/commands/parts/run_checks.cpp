@@ -98,8 +98,8 @@ void check_fixed_sizes(const Config& config, const ModelSource& model, const Lay
             "; set it to ", all, exported(1));
   if (const int64_t samples = program.fixed_samples; samples > 0) {
     require(!packs_documents(config), "/data/packing: \"", word_of(config.data.used_packing()),
-            "\" puts several documents into a sample, so that the number of documents in a microbatch varies, but ",
-            path, " takes exactly ", samples, "; use \"wrapped\" or \"none\"", exported(0));
+            "\" puts several documents into a sample, so the number of documents in a microbatch varies, but ", path,
+            " takes exactly ", samples, "; use \"wrapped\" or \"none\"", exported(0));
     const char* key = config.training.global_batch_size && !config.training.per_device_train_batch_size
                           ? "global_batch_size"
                           : "per_device_train_batch_size";

@@ -58,7 +58,7 @@ std::vector<Key> top_level_keys() {
               "give them on its command line: `shardline generate --help` lists them"),
       refused("serve", nullptr, "Options of `shardline serve`.",
               "give them on its command line: `shardline serve --help` lists them"),
-      refused("study", nullptr, "Options of `shardline study`.", "write a study file, which docs/study.md describes"),
+      refused("study", nullptr, "Options of `shardline study`.", "write a study file (docs/study.md)"),
       top_level("cluster", &Config::cluster, json_text(),
                 "The machines to plan for: a file such as those in configs/clusters, or `local` for this machine (the "
                 "same as `shardline plan --cluster`). The planner places the layers of a run for these machines. "

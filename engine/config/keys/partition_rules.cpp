@@ -12,7 +12,7 @@ bool is_count(const nlohmann::json& value) {
   return value.is_number_integer() && value >= 0 && value <= 1000000;
 }
 
-// We name embeddings and heads ourselves; the names of their parameters tell the names of their modules.
+// Embeddings and heads have names of our own; the names of their parameters contain those of their modules.
 bool is_in_module(const NamePattern& pattern, const ParamSpec& param) {
   const size_t end = param.name.rfind('.');
   return end != std::string::npos && pattern.contains(param.name.substr(0, end));

@@ -82,7 +82,7 @@ bool check_tokens(const Config& config, std::int64_t samples, const char* key, c
   return false;
 }
 
-// Whether custom_mpi_options tell mpirun its hosts. The check of that key reports options that cannot be read.
+// Whether custom_mpi_options name the hosts for mpirun. The check of that key reports options that cannot be read.
 bool names_hosts(const MpiOptions& mpi) try {
   const auto words = shell_words(mpi.custom_mpi_options);
   return std::any_of(words.begin(), words.end(), [](const std::string& word) {

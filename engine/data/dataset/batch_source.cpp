@@ -189,8 +189,9 @@ void FedSource::push(const at::Tensor& ids, const at::Tensor& labels) {
   const bool good = ids.dim() == 2 && ids.scalar_type() == at::kLong;
   const bool matching = !labels.defined() || (labels.sizes() == ids.sizes() && labels.scalar_type() == at::kLong);
   if (!good || !matching) {
-    throw ConfigError(cat("a fed batch is ids [samples, sequence] of int64 and labels of the same shape, not ids ",
-                          ids.sizes(), " ", ids.scalar_type()));
+    throw ConfigError(
+        cat("a batch must consist of int64 ids [samples, length] and labels of the same shape and type; got ids ",
+            ids.sizes(), " ", ids.scalar_type()));
   }
   waiting_.push_back({ids, labels.defined() ? labels : ids});
 }

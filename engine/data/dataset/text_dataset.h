@@ -16,7 +16,7 @@ namespace shardline {
 // The number of blocks that these tokens fill. Throws DataError if there is none.
 int64_t count_blocks(int64_t tokens, int64_t documents, int64_t sequence_length);
 
-// Whether the stream is cut into samples, so that these are blocks of sequence_length tokens.
+// Whether samples are blocks of sequence_length tokens, cut from the stream of all documents.
 bool counts_blocks(Packing packing);
 // The units that are held out for validation and counted by max_train_samples: blocks or documents. Documents of one
 // token, which predict nothing, are left out. Throws DataError if there are no units.

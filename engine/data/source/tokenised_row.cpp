@@ -80,7 +80,7 @@ std::optional<TokenisedRow> tokenised_row(const DataRow& row, int64_t most) {
   if (!tokens) return {};
   if (!tokens->starts.empty())
     throw DataError(cat(row.where, ": '", kPositions, "' is 0 again at token ", tokens->starts[0],
-                        ", so that the row has several documents, which only causal-lm with data.completion_only_loss "
+                        ", so the row has several documents, which only causal-lm with data.completion_only_loss "
                         "reads; make a row of each document"));
   if (std::cmp_greater(tokens->ids.size(), most))
     throw DataError(cat(row.where, ": '", kIds, "' has ", tokens->ids.size(), " tokens, more than a sample of ", most,

@@ -71,8 +71,8 @@ const Vocabulary& model_parallel_keys() {
             ignores("allow_empty_shards", "shards may always be empty"),
             maps("random_seed", "training.seed"),
             refuses("context_parallel_degree", "sequences are not split over GPUs here; leave it out", 1),
-            refuses("expert_parallel_degree", "mixtures of experts are not supported; leave it out", 1),
-            refuses("moe_load_balancing", "mixtures of experts are not supported; leave it out"),
+            refuses("expert_parallel_degree", "tensor parallelism divides experts by columns; leave it out", 1),
+            refuses("moe_load_balancing", "the model determines how tokens are routed; leave it out"),
         }};
     all.own_keys = keys_of_section("smp_options");
     return all;

@@ -21,7 +21,7 @@ TEST_CASE("clock: ranks of one host share it") {
   CHECK(ranks == 3);
 }
 
-TEST_CASE("clock: what a thread waits for others is counted, what it computes is not") {
+TEST_CASE("clock: time spent waiting for other ranks is counted, time spent computing is not") {
   std::atomic<double> early = 0, late = 0;
   run_ranks(2, [&](CommunicatorPtr world) {
     const double before = waited_seconds();

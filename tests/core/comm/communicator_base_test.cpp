@@ -15,7 +15,7 @@ std::string words_of_a_limit() {
   return CommIdentity::of_world(0, 2).timed_out(CommRequest{}, Work::TimePoint{}).what();
 }
 
-TEST_CASE("a limit that has passed sends users to the doctor only where this process keeps its records") {
+TEST_CASE("the error about an expired limit recommends `doctor` only if this process keeps records") {
   open_flight_ring({});
   CHECK_THAT(words_of_a_limit(), Catch::Contains("the time limit has passed") && !Catch::Contains("doctor"));
   const auto output_dir = std::filesystem::temp_directory_path() / cat("communicator_base_test_", ::getpid());

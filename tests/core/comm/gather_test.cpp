@@ -10,7 +10,7 @@ namespace {
 
 using testing::CountingCommunicator;
 
-TEST_CASE("gather: texts for rank 0 reach it one at a time, and no other rank") {
+TEST_CASE("gather: rank 0 receives texts one at a time, and other ranks receive none") {
   constexpr size_t kBytes = 100000;
   const auto text_of = [](int rank) {
     return rank == 2 ? "" : std::string(kBytes + rank, static_cast<char>('a' + rank));

@@ -35,7 +35,7 @@ at::Tensor part_of(int rank, int64_t length, at::ScalarType type) {
   return at::arange(rank * 1000, rank * 1000 + length, at::kLong).to(type);
 }
 
-TEST_CASE("the grid of hosts is found where each has equally many ranks, side by side or in turns") {
+TEST_CASE("hosts with equally many ranks form a grid, whether their ranks are adjacent or alternate") {
   CHECK(host_grid({7}) == HostGrid{1, 1, false});
   CHECK(host_grid({3, 3, 3}) == HostGrid{1, 3, false});
   CHECK(host_grid({0, 1, 2}) == HostGrid{3, 1, false});
@@ -48,7 +48,7 @@ TEST_CASE("the grid of hosts is found where each has equally many ranks, side by
   }
 }
 
-TEST_CASE("every rank of a grid has one host and one place") {
+TEST_CASE("every rank of a grid has exactly one host and one place on it") {
   for (const HostGrid& grid : {HostGrid{3, 2, false}, HostGrid{3, 2, true}, HostGrid{1, 4, false}})
     for (int host = 0; host < grid.hosts; ++host)
       for (int place = 0; place < grid.per_host; ++place) {
@@ -59,7 +59,7 @@ TEST_CASE("every rank of a grid has one host and one place") {
       }
 }
 
-TEST_CASE("one host, one rank a host, and uneven hosts leave the communicator as it is") {
+TEST_CASE("one host, one rank per host, or uneven hosts leave the communicator unchanged") {
   for (const Hosts& hosts : {Hosts{0}, {4, 4, 4}, {0, 1, 2, 3}, {0, 0, 1}, {0, 1, 1, 0}}) {
     CAPTURE(hosts);
     CHECK_NOTHROW(
@@ -70,7 +70,7 @@ TEST_CASE("one host, one rank a host, and uneven hosts leave the communicator as
 const std::vector<Hosts> kEven = {{0, 0, 1, 1},       {0, 1, 0, 1},       {9, 9, 4, 4, 7, 7},
                                   {2, 1, 0, 2, 1, 0}, {0, 0, 0, 1, 1, 1}, {0, 1, 0, 1, 0, 1, 0, 1}};
 
-TEST_CASE("in two steps each rank gets what one all-gather gives it, whatever the hosts") {
+TEST_CASE("a gather in two steps gives each rank the result of one all-gather, for any number of hosts") {
   std::vector<Hosts> layouts = kEven;
   layouts.insert(layouts.end(), {{0, 0, 1}, {0, 1, 1, 0}});
   for (const Hosts& hosts : layouts) {
@@ -89,7 +89,7 @@ TEST_CASE("in two steps each rank gets what one all-gather gives it, whatever th
   }
 }
 
-TEST_CASE("the input may be the rank's own part of the output, and tensors may have any shape or none") {
+TEST_CASE("the input may be the rank's own part of the output, and tensors may have any number of dimensions") {
   for (const Hosts& hosts : kEven)
     CHECK_NOTHROW(run_over_hosts(hosts, [&](CommunicatorPtr world, CommunicatorPtr wrapped) {
       const at::Tensor all = at::zeros({world->size(), 2, 3});
@@ -100,7 +100,7 @@ TEST_CASE("the input may be the rank's own part of the output, and tensors may h
     }));
 }
 
-TEST_CASE("many gathers may be under way, and be waited for in any order") {
+TEST_CASE("many gathers may run at once, and the caller may wait for them in any order") {
   for (const Hosts& hosts : kEven)
     CHECK_NOTHROW(run_over_hosts(hosts, [&](CommunicatorPtr world, CommunicatorPtr wrapped) {
       constexpr int64_t kLength = 50, kGathers = 12;
@@ -122,7 +122,7 @@ TEST_CASE("many gathers may be under way, and be waited for in any order") {
     }));
 }
 
-TEST_CASE("the second step comes without anybody waiting for it") {
+TEST_CASE("the second step starts even if nobody waits for it") {
   CHECK_NOTHROW(run_over_hosts({0, 0, 1, 1}, [&](CommunicatorPtr world, CommunicatorPtr wrapped) {
     const uint64_t before = flight_ring().next_ticket();
     world->barrier();
@@ -143,7 +143,7 @@ TEST_CASE("the second step comes without anybody waiting for it") {
   }));
 }
 
-TEST_CASE("a gather that one rank drops, with the communicator, is complete on the others") {
+TEST_CASE("if one rank drops a gather and the communicator, the gather completes on the other ranks") {
   CHECK_NOTHROW(run_ranks(4, [](CommunicatorPtr world) {
     CommunicatorPtr wrapped = over_hosts(world, {0, 0, 1, 1});
     const at::Tensor all = at::zeros({4}), mine = at::full({1}, world->rank() + 1.0f);
@@ -156,7 +156,7 @@ TEST_CASE("a gather that one rank drops, with the communicator, is complete on t
   }));
 }
 
-TEST_CASE("every behaviour of a communicator holds over several hosts") {
+TEST_CASE("the communicator suite passes over several hosts") {
   for (const Hosts& hosts : {Hosts{0, 0, 1, 1}, {0, 1, 0, 1}})
     for (const auto& behaviour : testing::comm_behaviours()) {
       INFO(behaviour.name << " with " << hosts.size() << " ranks");
@@ -165,7 +165,7 @@ TEST_CASE("every behaviour of a communicator holds over several hosts") {
     }
 }
 
-TEST_CASE("a rank that fails ends the gathers of the others") {
+TEST_CASE("if one rank fails, the gathers of the other ranks end with an error") {
   const auto start = std::chrono::steady_clock::now();
   CHECK_THROWS_WITH(run_over_hosts({0, 0, 1, 1},
                                    [](CommunicatorPtr world, CommunicatorPtr wrapped) {
@@ -177,7 +177,7 @@ TEST_CASE("a rank that fails ends the gathers of the others") {
   CHECK(std::chrono::steady_clock::now() - start < 20s);
 }
 
-TEST_CASE("outputs that do not fit the inputs are our mistake") {
+TEST_CASE("outputs whose sizes do not match the inputs fail an assertion") {
   CHECK_THROWS_AS(run_over_hosts({0, 0, 1, 1},
                                  [](CommunicatorPtr, CommunicatorPtr wrapped) {
                                    wrapped->all_gather(at::zeros({5}), at::zeros({1}));

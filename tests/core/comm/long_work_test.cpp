@@ -27,7 +27,7 @@ struct ShortLimit {
   const Timeouts before;
 };
 
-TEST_CASE("long work: takes longer than the limit as long as any rank makes progress") {
+TEST_CASE("long work: may take longer than the limit while any rank makes progress") {
   const ShortLimit limit(400ms);
   std::atomic<int64_t> last_done = 0, last_total = 0;
   run_ranks(3, [&](CommunicatorPtr world) {
@@ -47,7 +47,7 @@ TEST_CASE("long work: takes longer than the limit as long as any rank makes prog
   CHECK(last_total == 20);
 }
 
-TEST_CASE("long work: reports may be almost as far apart as the limit") {
+TEST_CASE("long work: the time between reports may be almost as long as the limit") {
   const ShortLimit limit(1000ms);
   run_ranks(2, [](CommunicatorPtr world) {
     LongWork work(*world, "writing");
@@ -77,7 +77,7 @@ TEST_CASE("long work: a rank that waits for another group ends when a peer fails
   CHECK(steady_seconds() - start < 30);
 }
 
-TEST_CASE("long work: several threads of a rank report, and the group is free again afterwards") {
+TEST_CASE("long work: several threads of a rank may report, and the group is free again afterwards") {
   run_ranks(2, [](CommunicatorPtr world) {
     LongWork work(*world, "reading");
     std::vector<std::thread> threads;

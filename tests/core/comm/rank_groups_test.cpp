@@ -41,7 +41,7 @@ TEST_CASE("every communicator joins exactly the ranks that the mesh names, in as
   }
 }
 
-TEST_CASE("a mesh that is not the world is our mistake") {
+TEST_CASE("a mesh whose size differs from the world's fails an assertion") {
   CHECK_THROWS_AS(run_ranks(3, [](CommunicatorPtr world) { make_rank_groups(Mesh("cluster", 1, 2, 1), world, world); }),
                   InvariantError);
 }

@@ -31,7 +31,7 @@ std::string message_of(const std::function<void()>& call) {
   return "nothing of this type was thrown";
 }
 
-TEST_CASE("threads: every behaviour of a communicator") {
+TEST_CASE("threads: the communicator suite passes") {
   const int n = GENERATE(1, 2, 3, 4, 8);
   for (const auto& behaviour : testing::comm_behaviours()) {
     INFO(behaviour.name << " with " << n << " ranks");
@@ -39,7 +39,7 @@ TEST_CASE("threads: every behaviour of a communicator") {
   }
 }
 
-TEST_CASE("local: every behaviour of a communicator") {
+TEST_CASE("local: the communicator suite passes") {
   const CommunicatorPtr world = make_local_world();
   for (const auto& behaviour : testing::comm_behaviours()) {
     INFO(behaviour.name);
@@ -47,7 +47,8 @@ TEST_CASE("local: every behaviour of a communicator") {
   }
 }
 
-TEST_CASE("local: a rank's messages to itself come in order, and a missing one is an error instead of a hang") {
+TEST_CASE(
+    "local: a rank's messages to itself arrive in order, and waiting for a missing one is an error instead of a hang") {
   const CommunicatorPtr world = make_local_world();
   const at::Tensor box = at::zeros({2}, at::kFloat);
   CHECK_THROWS_AS(world->recv(box, 0), DistributedError);
@@ -106,7 +107,7 @@ TEST_CASE("threads: one rank's exception ends the others wherever they wait, and
   CHECK_THAT(ends[1], Contains("recv number 0 of float32 [4] from rank 0"));
 }
 
-TEST_CASE("threads: an operation whose world has failed is done, and says so in wait") {
+TEST_CASE("threads: an operation of a failed world counts as done, and its wait throws the error") {
   run_ranks(2, [](CommunicatorPtr world) {
     const at::Tensor tensor = at::zeros({4}, at::kFloat);
     if (world->rank() == 1) {
@@ -127,7 +128,7 @@ TEST_CASE("threads: an aborted world refuses new operations") {
   });
 }
 
-TEST_CASE("threads: operations that do not match are an error on every rank") {
+TEST_CASE("threads: mismatched operations are an error on every rank") {
   const int n = GENERATE(2, 3);
   for (const auto& mismatch : testing::comm_mismatches()) {
     INFO(mismatch.name << " with " << n << " ranks");
@@ -138,7 +139,7 @@ TEST_CASE("threads: operations that do not match are an error on every rank") {
   }
 }
 
-TEST_CASE("threads: what does not match is named on every rank") {
+TEST_CASE("threads: every rank names the mismatch") {
   const auto mismatch = [](const std::function<void(Communicator&, const at::Tensor&)>& job) {
     std::vector<std::string> texts(3);
     CHECK_THROWS_AS(run_ranks(3,
@@ -196,7 +197,7 @@ TEST_CASE("threads: an expired wait states which rank waited for what, how long 
   CHECK(std::chrono::steady_clock::now() - begin < 5s);
 }
 
-TEST_CASE("threads: limits come from the table, by kind of operation") {
+TEST_CASE("threads: the time limit of an operation is that of its kind") {
   const Timeouts before = timeouts();
   Timeouts table = before;
   table.collective = 50ms;
@@ -221,7 +222,7 @@ TEST_CASE("threads: two ranks that exchange large messages do not block each oth
   });
 }
 
-TEST_CASE("fake: a dry run of a world of any size") {
+TEST_CASE("fake: a dry run works in a world of any size") {
   const auto by_eight = [](const std::string& name, int rank) { return name == "tp" ? rank / 8 : rank % 8; };
   const CommunicatorPtr world = make_fake_world(1234, 4096, by_eight);
   CHECK(world->rank() == 1234);

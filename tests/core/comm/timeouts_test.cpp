@@ -24,7 +24,7 @@ Timeouts with_environment(const char* text, std::chrono::seconds ddp_timeout) {
   return timeouts_with(ddp_timeout);
 }
 
-TEST_CASE("timeouts: training.ddp_timeout sets every wait but those of the start") {
+TEST_CASE("timeouts: training.ddp_timeout sets every limit except those of the start") {
   const Timeouts table = with_environment("", 7s);
   for (const TimeLimit& limit : {table.collective, table.point_to_point}) {
     CHECK(limit.time == 7s);
@@ -34,7 +34,7 @@ TEST_CASE("timeouts: training.ddp_timeout sets every wait but those of the start
   CHECK(table.start_up.advice() == "; SHARDLINE_TIMEOUT_SECONDS sets this limit");
 }
 
-TEST_CASE("timeouts: the environment variable overrides every entry and is the setting that errors name") {
+TEST_CASE("timeouts: the environment variable overrides every limit, and errors name it") {
   const Timeouts table = with_environment("2.5", 7s);
   for (const TimeLimit& limit : {table.start_up, table.collective, table.point_to_point}) {
     CHECK(limit.time == 2500ms);
@@ -45,7 +45,7 @@ TEST_CASE("timeouts: the environment variable overrides every entry and is the s
                                                        Contains(cat('"', wrong, '"')));
 }
 
-TEST_CASE("timeouts: a limit that the program itself gives names no setting") {
+TEST_CASE("timeouts: an error about a limit set by the program itself names no setting") {
   CHECK(TimeLimit(100ms).advice().empty());
 }
 

@@ -150,7 +150,7 @@ TEST_CASE("threads of a block exchange values through shared memory in either or
   twin::order = twin::Order::first_first;
 }
 
-TEST_CASE("races in shared memory are found in either order of the threads") {
+TEST_CASE("races in shared memory are detected in either order of the threads") {
   for (const auto order : {twin::Order::first_first, twin::Order::last_first}) {
     twin::order = order;
     for (const Fault fault : {Fault::no_barrier_before_read, Fault::no_barrier_before_write, Fault::warp_barrier_only})
@@ -163,7 +163,7 @@ TEST_CASE("races in shared memory are found in either order of the threads") {
   twin::order = twin::Order::first_first;
 }
 
-TEST_CASE("copies to shared memory arrive when their threads wait, and uses before that are found") {
+TEST_CASE("copies to shared memory arrive when their threads wait, and earlier uses are detected") {
   for (const auto order : {twin::Order::first_first, twin::Order::last_first}) {
     twin::order = order;
     run_with(CopyFault::none);
@@ -176,12 +176,13 @@ TEST_CASE("copies to shared memory arrive when their threads wait, and uses befo
   twin::order = twin::Order::first_first;
 }
 
-TEST_CASE("a thread that returns before its copies have arrived is found") {
+TEST_CASE("a thread that returns before its copies have arrived is detected") {
   const std::vector<float> in(kThreads);
   CHECK_THROWS_WITH(start(start_only, in.data()), Contains("a thread returned before"));
 }
 
-TEST_CASE("shared memory that was not written, not launched with or outside of its array is an error") {
+TEST_CASE(
+    "reading shared memory that was never written, was not allocated at launch, or is outside its array is an error") {
   CHECK_THROWS_WITH(run_with(Fault::outside), Contains("element 64 of a shared array of 64"));
   CHECK_THROWS_WITH(run_with(Fault::unwritten), Contains("nothing was written to"));
   CHECK_THROWS_WITH(start(take_too_much), Contains("bytes of shared memory of a launch with 256"));
@@ -193,7 +194,7 @@ TEST_CASE("a launch whose blocks have more threads than the kernel declares is r
   CHECK(out == std::vector<float>(2 * kThreads));
 }
 
-TEST_CASE("a launch of more blocks than a GPU takes is refused") {
+TEST_CASE("a launch of more blocks than a GPU accepts is refused") {
   const auto start_blocks = [](int64_t x, int64_t y) {
     launch({.kernel = "tested", .blocks_x = x, .blocks_y = y, .threads = kThreads}, nullptr, diverge, 0);
   };
@@ -205,7 +206,7 @@ TEST_CASE("a launch of more blocks than a GPU takes is refused") {
   CHECK_NOTHROW(start_blocks(2, 3));
 }
 
-TEST_CASE("barriers and exchanges that not all threads reach are errors") {
+TEST_CASE("a barrier or exchange that some threads do not reach is an error") {
   CHECK_THROWS_AS(start(diverge, 1), twin::Deadlock);
   CHECK_THROWS_AS(start(diverge, kWarp), twin::Deadlock);
   CHECK_NOTHROW(start(diverge, kThreads));

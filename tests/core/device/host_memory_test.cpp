@@ -37,7 +37,7 @@ TEST_CASE("page-locked buffers have exactly the size that was asked for, and all
   CHECK(calls.size() == 3);
 }
 
-TEST_CASE("a rank that leaves by an exception does not wait for its device, which may wait for another rank") {
+TEST_CASE("a rank that ends with an exception does not wait for its device, which may be waiting for another rank") {
   calls.clear();
   const auto fail = [] {
     const at::Tensor buffer = locked_zeros(100, at::kByte);
@@ -47,7 +47,7 @@ TEST_CASE("a rank that leaves by an exception does not wait for its device, whic
   CHECK(calls == Texts{"register 100"});
 }
 
-TEST_CASE("page-locked memory that cannot be had is an error that says how much, why, and what to change") {
+TEST_CASE("if page-locked memory cannot be allocated, the error states how much, why, and what to change") {
   using Catch::Matchers::Contains;
   calls.clear();
   registering = cudaErrorMemoryAllocation;

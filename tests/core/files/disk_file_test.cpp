@@ -13,7 +13,7 @@ namespace shardline::disk_file_test {
 using Catch::Contains;
 namespace fs = std::filesystem;
 
-TEST_CASE("directories are made with those above them") {
+TEST_CASE("a directory is created together with its missing parents") {
   const TempFolder folder;
   for (const char* name : {"a/b/c", "a/b/d/", "e/.", "a/b/../f", "a"}) {
     CAPTURE(name);
@@ -25,7 +25,7 @@ TEST_CASE("directories are made with those above them") {
   CHECK_THROWS_AS(make_directories(folder.path() / "file"), RunError);
 }
 
-TEST_CASE("errors of the system come with what can be done about them") {
+TEST_CASE("errors of the operating system state what can be done about them") {
   const TempFolder folder;
   const std::string missing = folder.path() / "missing";  // advice about room needs no file
   for (const int full : {ENOSPC, EDQUOT, EFBIG})
@@ -37,7 +37,7 @@ TEST_CASE("errors of the system come with what can be done about them") {
   CHECK_THROWS_WITH(rename_file(missing, folder.path() / "other"), Contains("cannot be renamed to "));
 }
 
-TEST_CASE("what any process has written to a file can be synced") {
+TEST_CASE("a file can be synced whichever process has written it") {
   const TempFolder folder;
   sync_file(folder.write("file", "text"));
   CHECK(read_file(folder.path() / "file") == "text");

@@ -34,7 +34,7 @@ std::string reading(const std::string& value, const JsonType& type) {
 
 }  // namespace
 
-TEST_CASE("A text that is not JSON is refused with its place", "[json_reader]") {
+TEST_CASE("Invalid JSON is refused, and the error states the position", "[json_reader]") {
   const auto parsing = [](const std::string& text) { return message_of([&] { parse_json(text, "a.json"); }); };
   CHECK_THAT(parsing("{\n  \"a\": nope\n}"), StartsWith("a.json:2:9: not JSON: "));
   CHECK_THAT(parsing("{\"a\": 1,\n // why\n \"b\": 2}"), StartsWith("a.json:2:2: ") && Contains("no comments"));
@@ -63,7 +63,7 @@ TEST_CASE("Keys given twice are found anywhere in a document", "[json_reader]") 
   CHECK_THAT(message_of([&] { JsonReader(document).throw_problems(); }), Contains("/list/1/y~1z"));
 }
 
-TEST_CASE("Values are of the exact kind", "[json_reader]") {
+TEST_CASE("A value must have exactly the expected type", "[json_reader]") {
   CHECK(reading("3", json_integer(1)) == "no error");
   CHECK(reading("3.7", json_integer(1)) == "f: /key: must be an integer >= 1; got 3.7");
   CHECK(reading("3.0", json_integer(1)) == "f: /key: must be an integer >= 1; got 3.0; write 3");
@@ -91,7 +91,7 @@ TEST_CASE("Values are of the exact kind", "[json_reader]") {
   CHECK_THAT(reading("[\"x" + umlauts + "\"]", json_text()), EndsWith("\xc3\xbc..."));
 }
 
-TEST_CASE("Words come from a list", "[json_reader]") {
+TEST_CASE("A word must be one of a list", "[json_reader]") {
   const JsonType type = json_choice({{"linear"}, {"cosine"}, {"greedy", "use \"linear\""}});
   CHECK(reading("\"cosine\"", type) == "no error");
   CHECK(reading("\"cosnie\"", type) ==
@@ -130,7 +130,7 @@ TEST_CASE("All mistakes of a document are reported at once", "[json_reader]") {
         "c.json: /zzz: unknown key; got 0; the keys here are absent, inner, training, x");
 }
 
-TEST_CASE("A text inside a file is not read deeper than a file", "[json_reader]") {
+TEST_CASE("JSON text inside a file may not be nested deeper than a file", "[json_reader]") {
   CHECK_THAT(reading("\"[1, 2]\"", json_array()), Contains("write [1,2] without quotes"));
   const std::string deep = std::string(200000, '[') + std::string(200000, ']');
   CHECK_THAT(reading('"' + deep + '"', json_array()), StartsWith("f: /key: must be an array; got \"[[["));
@@ -154,7 +154,7 @@ TEST_CASE("A document that is not an object is one mistake", "[json_reader]") {
   CHECK(message_of([&] { reader.throw_problems(); }) == "f: /: must be an object; got [1]");
 }
 
-TEST_CASE("The nearest word is near", "[json_reader]") {
+TEST_CASE("A word is suggested only if it is similar", "[json_reader]") {
   CHECK(nearest_word("Micro-Batches", {"microbatches", "pipeline"}) == "microbatches");
   CHECK(nearest_word("tensor_parallel_dergee", {"pipeline_parallel_degree", "tensor_parallel_degree"}) ==
         "tensor_parallel_degree");

@@ -14,7 +14,7 @@ namespace shardline::regular_file_test {
 
 using Catch::Matchers::Contains;
 
-TEST_CASE("Only regular files are read, and none that is too large", "[regular_file]") {
+TEST_CASE("Only regular files up to a maximum size are read", "[regular_file]") {
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / cat("regular-file-", getpid());
   std::filesystem::create_directories(folder);
   const std::string file = folder / "file", pipe = folder / "pipe", large = folder / "large", empty = folder / "empty";

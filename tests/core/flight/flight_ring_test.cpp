@@ -79,7 +79,7 @@ TEST_CASE("flight ring: has room for the records of each rank") {
   CHECK(ring.records().size() == 8);
 }
 
-TEST_CASE("flight ring: what a rank waits for is read though the ring has forgotten it") {
+TEST_CASE("flight ring: the operation for which a rank waits is known even if its record has been overwritten") {
   const TemporaryFile file;
   FlightRing ring(one_of_four(file.path, 2));
   FlightRecord waits_for = record_of("recv", 5, 0);
@@ -117,7 +117,7 @@ TEST_CASE("flight ring: what a rank waits for is read though the ring has forgot
   CHECK(read().size() == 2);
 }
 
-TEST_CASE("flight ring: carries the thread's place, cut to its fields") {
+TEST_CASE("flight ring: stores the thread's place, truncated to the size of its fields") {
   FlightRing ring({.capacity = 2});
   set_flight_step(5);
   set_flight_instruction("forward, microbatch 2, chunk 1");
@@ -140,7 +140,7 @@ TEST_CASE("flight ring: carries the thread's place, cut to its fields") {
   set_flight_step(0);
 }
 
-TEST_CASE("flight ring: many threads at once lose nothing") {
+TEST_CASE("flight ring: many threads can write at once without losing records") {
   FlightRing ring({.capacity = 4000});
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
@@ -196,7 +196,7 @@ TEST_CASE("flight ring: a killed process leaves its file") {
   CHECK(read.begun(17, 3, FlightStream::send, 0) == 0);
 }
 
-TEST_CASE("flight ring: the reason of an end keeps its lines, and shows that it was cut") {
+TEST_CASE("flight ring: the reason for an end keeps its line breaks, and shows if it was truncated") {
   TemporaryFile file;
   FlightRing ring({.path = file.path, .ranks = 2, .world_size = 2});
   ring.end_rank(0, FlightEnd::failed, "two\nlines\x1b[2J");
@@ -208,7 +208,7 @@ TEST_CASE("flight ring: the reason of an end keeps its lines, and shows that it 
   CHECK(read.ranks[1].reason == std::string(sizeof(flight::Rank::reason) - 5, 'x') + " ...");
 }
 
-TEST_CASE("flight ring: a process that was stopped shows the gap, and where it was") {
+TEST_CASE("flight ring: the record of a stopped process shows the gap and what it was doing") {
   TemporaryFile file;
   FlightRing ring(one_of_four(file.path));
   ring.set_place(3, {.step = 1, .layer = "h.1"});
@@ -228,7 +228,7 @@ TEST_CASE("flight ring: a process that was stopped shows the gap, and where it w
   CHECK(read.ranks[0].place.layer == std::string("h.2"));
 }
 
-TEST_CASE("flight ring: where groups do not fit, operations that are not counted are unknown") {
+TEST_CASE("flight ring: operations of groups for which there is no room are unknown") {
   TemporaryFile file;
   {
     FlightRing ring(one_of_four(file.path));
@@ -239,7 +239,7 @@ TEST_CASE("flight ring: where groups do not fit, operations that are not counted
   CHECK(read.begun(1000, 3, FlightStream::collective) == std::nullopt);
 }
 
-TEST_CASE("flight ring: a file that is not one, or is truncated, is refused by name") {
+TEST_CASE("flight ring: a truncated file or one of another kind is refused, and the error names it") {
   TemporaryFile file;
   CHECK_THROWS_AS(read_flight_file(file.path), DataError);
   std::ofstream(file.path) << "something else entirely, long enough for a header" << std::string(1000, '.');
@@ -270,7 +270,7 @@ void change(const std::string& path, const Change& change) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-TEST_CASE("flight ring: a file has at most the groups and ranks for which it has room") {
+TEST_CASE("flight ring: a file cannot claim more groups and ranks than it has room for") {
   TemporaryFile file;
   const auto with_groups = [&](uint32_t first_of_second) {
     change(file.path, [&](flight::Header& header, auto& groups) {
@@ -290,7 +290,7 @@ TEST_CASE("flight ring: a file has at most the groups and ranks for which it has
   refused(&flight::Header::ranks, 0);
 }
 
-TEST_CASE("flight ring: whatever a file contains, what is read can be used") {
+TEST_CASE("flight ring: records read from a file with arbitrary contents are valid") {
   TemporaryFile file;
   {
     FlightRing ring(one_of_four(file.path));

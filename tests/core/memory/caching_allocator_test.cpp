@@ -24,7 +24,7 @@ int64_t live_in(MemoryClass memory) {
 
 }  // namespace
 
-TEST_CASE("tensors are counted by class, whoever frees them, and blocks are used again") {
+TEST_CASE("tensors are counted by class, whichever thread frees them, and blocks are reused") {
   use_caching_allocator();
   const MemoryTotals before = memory_totals();
   const void* first = nullptr;
@@ -50,7 +50,7 @@ TEST_CASE("tensors are counted by class, whoever frees them, and blocks are used
   CHECK(bytes(0).numel() == 0);
 }
 
-TEST_CASE("what is cached is given back when asked for") {
+TEST_CASE("cached memory is returned to the system on request") {
   use_caching_allocator();
   bytes(5000000);
   const int64_t cached = memory_totals().cached;
@@ -60,7 +60,7 @@ TEST_CASE("what is cached is given back when asked for") {
   CHECK(trim_memory() == 0);
 }
 
-TEST_CASE("steps of varying lengths take no more memory than the longest") {
+TEST_CASE("steps of varying lengths take no more memory than the longest step") {
   use_caching_allocator();
   trim_memory();
   const auto held_in_step = [](int64_t length) {
@@ -83,7 +83,7 @@ TEST_CASE("steps of varying lengths take no more memory than the longest") {
   CHECK(memory_totals().new_blocks <= blocks + 4);  // a few have room to spare
 }
 
-TEST_CASE("an allocation above the cap is refused with the totals, and what is cached makes room first") {
+TEST_CASE("cached memory is released before an allocation above the cap is refused, and the error states the totals") {
   use_caching_allocator();
   trim_memory();
   set_memory_cap(memory_totals().live + 4000000);
@@ -105,7 +105,7 @@ TEST_CASE("an allocation above the cap is refused with the totals, and what is c
   CHECK(bytes(9000000).numel() == 9000000);
 }
 
-TEST_CASE("a cached block is used again under the cap, though both would not fit") {
+TEST_CASE("under the cap, a cached block is reused if a second one would not fit") {
   use_caching_allocator();
   trim_memory();
   set_memory_cap(memory_totals().live + 5000000);
@@ -121,7 +121,8 @@ TEST_CASE("a cached block is used again under the cap, though both would not fit
   set_memory_cap(0);
 }
 
-TEST_CASE("where the system has no more, what is cached is given back first, and a refusal counts nothing") {
+TEST_CASE(
+    "if the system has no memory left, cached memory is returned first, and a refused allocation is not counted") {
   use_caching_allocator();
   trim_memory();
   bytes(100 << 20);  // cached now
@@ -148,7 +149,7 @@ TEST_CASE("where the system has no more, what is cached is given back first, and
   CHECK(memory_totals().cached == 0);
 }
 
-TEST_CASE("threads that allocate and free at once get blocks of their own") {
+TEST_CASE("threads that allocate and free at the same time get separate blocks") {
   use_caching_allocator();
   const int64_t live = memory_totals().live;
   std::atomic<int> wrong = 0;

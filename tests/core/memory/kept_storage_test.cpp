@@ -7,7 +7,7 @@
 
 namespace shardline::kept_storage_test {
 
-TEST_CASE("each storage counts once, by the part of it that is seen, and what has no memory does not count") {
+TEST_CASE("each storage counts once, with the part of it that is used, and tensors without memory do not count") {
   const auto a = at::randn({10, 3}), b = at::randn({4});
   CHECK(bytes_of(storages_of({a, a.detach(), a.t(), b, {}})) == (30 + 4) * 4);
   CHECK(bytes_of(storages_of({a.narrow(0, 0, 2), a.narrow(0, 1, 3)})) == 12 * 4);

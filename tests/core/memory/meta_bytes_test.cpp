@@ -7,7 +7,7 @@
 
 namespace shardline::meta_bytes_test {
 
-TEST_CASE("meta tensors are counted by storage, while they live and somebody counts") {
+TEST_CASE("meta tensors are counted by storage, as long as they exist and counting is on") {
   const at::TensorOptions meta = at::TensorOptions(at::kMeta).dtype(at::kFloat);
   const auto before = at::empty({10}, meta);
   {

@@ -36,7 +36,7 @@ void check_copy(const at::Tensor& from, at::ScalarType dtype) {
 
 }  // namespace
 
-TEST_CASE("copies between any orders of dimensions are those of copy_") {
+TEST_CASE("copies between any orders of dimensions equal those of copy_") {
   for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf, at::kLong}) {
     for (const int64_t rows : {1, 15, 16, 17, 31, 33, 160})
       for (const int64_t columns : {1, 14, 16, 23, 30, 46, 48, 110})
@@ -56,7 +56,7 @@ TEST_CASE("copies between any orders of dimensions are those of copy_") {
   at::set_num_threads(threads);
 }
 
-TEST_CASE("copies to contiguous targets, whose dimensions are merged, are those of copy_") {
+TEST_CASE("copies to contiguous targets, whose dimensions are merged, equal those of copy_") {
   for (const auto dtype : {at::kFloat, at::kDouble})
     for (const int64_t last : {16, 37, 64}) {
       const auto cube = numbers({3, 20, 5, last}, dtype);
@@ -72,7 +72,7 @@ TEST_CASE("copies to contiguous targets, whose dimensions are merged, are those 
     }
 }
 
-TEST_CASE("one row goes to all of a target") {
+TEST_CASE("one row can be copied to all rows of a target") {
   const auto target = at::empty({20, 30}), row = numbers({30}, at::kFloat);
   copy_transposing(target.t(), row.unsqueeze(1));
   CHECK(target.equal(row.expand({20, 30})));

@@ -13,7 +13,7 @@
 
 namespace shardline::backward_test {
 
-TEST_CASE("an op's own gradients flow through torch's graph") {
+TEST_CASE("the gradients that an op computes flow through torch's graph") {
   const auto a = at::ones({2}).requires_grad_(true), b = at::ones({2}).requires_grad_(true);
   const auto doubled = a * 2;
   at::Tensor y;
@@ -30,7 +30,7 @@ TEST_CASE("an op's own gradients flow through torch's graph") {
   CHECK(at::equal(b.grad(), at::ones({2}) * 15));
 }
 
-TEST_CASE("an op without inputs is reached too, once, and frees what it holds") {
+TEST_CASE("the backward pass reaches an op without inputs exactly once and frees what it holds") {
   const auto held = std::make_shared<int>(0);
   const auto y = with_backward(at::ones({2}), {}, {}, "Source", [held](const at::Tensor&, const SavedTensors&) {
     ++*held;
@@ -43,7 +43,7 @@ TEST_CASE("an op without inputs is reached too, once, and frees what it holds") 
   CHECK_THROWS_WITH(torch::autograd::backward({y}, {at::ones({2})}), Catch::Contains("Source was run backward twice"));
 }
 
-TEST_CASE("without grad mode there is no graph") {
+TEST_CASE("without grad mode no graph is built") {
   at::NoGradGuard no_grad;
   const auto held = std::make_shared<int>(0);
   const auto x = at::ones({2});
@@ -54,7 +54,7 @@ TEST_CASE("without grad mode there is no graph") {
   CHECK(held.use_count() == 1);
 }
 
-TEST_CASE("the output of an op is a tensor of its own, also where it is a view") {
+TEST_CASE("the output of an op is a separate tensor, even if it is a view") {
   const auto kept = at::ones({2, 2});
   const auto y = with_backward(kept[0], {}, {}, "View",
                                [](const at::Tensor&, const SavedTensors&) { return std::vector<at::Tensor>{}; });
@@ -63,7 +63,7 @@ TEST_CASE("the output of an op is a tensor of its own, also where it is a view")
   CHECK_FALSE(y.is_view());
 }
 
-TEST_CASE("the graph lists what its ops have saved, each op once, and returns the same tensors") {
+TEST_CASE("the graph lists the tensors that its ops have saved, each op once") {
   const auto x = at::ones({2}).requires_grad_(true), a = at::ones({3}), b = at::ones({4});
   const void* given = nullptr;
   const auto one =

@@ -8,7 +8,7 @@
 
 namespace shardline::layer_test {
 
-TEST_CASE("a rank holds all rows of a border, or its part of them under sequence parallelism") {
+TEST_CASE("a rank holds all rows of a border tensor, or its part of them with sequence parallelism") {
   CHECK(border_rows(12, 4, false) == 12);
   CHECK(border_rows(12, 4, true) == 3);
   CHECK(border_rows(13, 4, true) == 4);  // all of the last rank's rows are padding
@@ -23,7 +23,7 @@ TEST_CASE("a rank holds all rows of a border, or its part of them under sequence
     }
 }
 
-TEST_CASE("symbolic sizes are bound, others stay") {
+TEST_CASE("symbolic sizes are bound to values, other sizes stay") {
   const auto rows = BorderTensor::kRows;
   CHECK(bind_shape({"hidden", {rows, 768}}, 24) == std::vector<int64_t>{24, 768});
   CHECK(bind_shape({"pairs", {rows, rows, 2}}, 5) == std::vector<int64_t>{5, 5, 2});
@@ -32,7 +32,7 @@ TEST_CASE("symbolic sizes are bound, others stay") {
   CHECK(bind_shape({"scalar", {}}, 24).empty());
 }
 
-TEST_CASE("weight-gradient products run in the order in which they were pushed, once") {
+TEST_CASE("weight-gradient products run exactly once, in the order in which they were pushed") {
   std::string order;
   WeightGradQueue queue;
   CHECK(queue.empty());

@@ -148,7 +148,7 @@ TEST_CASE("random degrees: coordinates invert, groups partition the ranks") {
   }
 }
 
-TEST_CASE("groups have the members that the glossary describes") {
+TEST_CASE("groups have the members described in the glossary") {
   const Mesh mesh("PDT", 2, 3, 4);
   for (int rank = 0; rank < mesh.size(); ++rank)
     for (int other = 0; other < mesh.size(); ++other) {
@@ -200,7 +200,7 @@ TEST_CASE("neighbouring replicas share a copy; parts over T go to ascending rank
   CHECK_THROWS_AS(four.replica({2, 0}, 2), InvariantError);
 }
 
-TEST_CASE("names of placements and groups") {
+TEST_CASE("placements and groups have the documented names") {
   CHECK(Mesh("cluster", 2, 3, 4) == Mesh("DPT", 2, 3, 4));
   CHECK(Mesh("spread", 2, 3, 4) == Mesh("TPD", 2, 3, 4));
   CHECK(Mesh("spread", 1, 1, 1).placement().letters() == "TPD");
@@ -219,7 +219,7 @@ TEST_CASE("names of placements and groups") {
   CHECK(to_string(Group::world) == std::string("world"));
 }
 
-TEST_CASE("what is not a mesh is refused with the rule and the value") {
+TEST_CASE("an invalid mesh is refused, and the error states the rule and the value") {
   for (const char* placement : {"", "DP", "DPP", "DPTD", "dpt", "Cluster", "clusters", "DXT"}) {
     CAPTURE(placement);
     try {
@@ -240,7 +240,7 @@ TEST_CASE("what is not a mesh is refused with the rule and the value") {
   CHECK_THROWS_AS(mesh.rank({0, 0, -1}), InvariantError);
 }
 
-TEST_CASE("a mesh survives JSON") {
+TEST_CASE("a mesh read back from JSON equals the original") {
   const Mesh mesh("PTD", 2, 4, 3);
   const nlohmann::json json = mesh;
   CHECK(json["size"] == 24);

@@ -18,7 +18,7 @@ bool are(const at::Tensor& got, const std::vector<int64_t>& expected) {
 
 }  // namespace
 
-TEST_CASE("microbatch: in sequences of one length each row predicts the next one") {
+TEST_CASE("microbatch: in sequences of equal length, each row predicts the next one") {
   const at::Tensor ids = at::arange(10, 16, at::kLong).view({2, 3});
   const at::Tensor labels = at::tensor({20, -100, 22, 23, 24, -100}, at::kLong).view({2, 3});
   const Microbatch batch = causal_microbatch(ids, labels, at::tensor({7, 4}, at::kLong), 5);
@@ -60,7 +60,7 @@ TEST_CASE("microbatch: a part has the rows of its segments") {
   CHECK(none.length() == 0);
 }
 
-TEST_CASE("microbatch: what is not given stays undefined, and no samples have no rows") {
+TEST_CASE("microbatch: tensors that are not passed stay undefined, and a microbatch without samples has no rows") {
   const Microbatch batch = causal_microbatch(at::arange(4, at::kLong).view({1, 4}));
   CHECK(!batch.labels.defined());
   CHECK(!batch.samples.defined());
@@ -82,7 +82,7 @@ TEST_CASE("microbatch: a part has the types of its rows and the targets of its s
   CHECK(part_of(whole, {0, 0}).targets.size(0) == 0);
 }
 
-TEST_CASE("microbatch: segments of several lengths have no length") {
+TEST_CASE("microbatch: if segments have different lengths, there is no common length") {
   Microbatch batch;
   batch.ends = {2, 5};
   CHECK_THROWS(batch.length());

@@ -42,7 +42,7 @@ ModelSpec tiny_model() {
 
 }  // namespace
 
-TEST_CASE("split_range: known splits") {
+TEST_CASE("split_range: gives known splits") {
   CHECK(split_range(25, 4, 0) == Range{0, 7});
   CHECK(split_range(25, 4, 1) == Range{7, 6});
   CHECK(split_range(25, 4, 3) == Range{19, 6});
@@ -55,7 +55,7 @@ TEST_CASE("split_range: known splits") {
   CHECK(split_range(int64_t{1} << 40, 1, 0) == Range{0, int64_t{1} << 40});
 }
 
-TEST_CASE("split_range: parts follow each other, cover everything, and differ by one at most") {
+TEST_CASE("split_range: parts are adjacent, cover everything, and differ in size by at most one") {
   std::mt19937_64 random(3);
   for (int round = 0; round < 500; ++round) {
     const auto count = static_cast<int64_t>(random() % (round % 2 ? 40 : 1000000));
@@ -103,7 +103,7 @@ TEST_CASE("local shapes of all ranks add up to the parameter") {
   }
 }
 
-TEST_CASE("a large model's parameters are counted without a byte of them") {
+TEST_CASE("the parameters of a large model are counted without allocating any") {
   ModelSpec model;
   for (int i = 0; i < 96; ++i) {
     const int64_t hidden = 12288;
@@ -113,7 +113,7 @@ TEST_CASE("a large model's parameters are counted without a byte of them") {
   CHECK(model.block_count() == 96);
 }
 
-TEST_CASE("tied parameters count once, blocks are the layers marked so, names are found") {
+TEST_CASE("tied parameters count once, blocks are the layers marked as such, and parameters are found by name") {
   const auto model = tiny_model();
   CHECK(model.parameter_count() == 11 * 4 + 2 * (3 * 5 * 2 * 4 + 4));
   CHECK(model.block_count() == 2);

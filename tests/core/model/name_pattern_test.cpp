@@ -59,7 +59,7 @@ TEST_CASE("a pattern is a shell pattern for a whole name, in which a star crosse
   CHECK(nlohmann::json(NamePattern("h.*")).get<NamePattern>() == "h.*");
 }
 
-TEST_CASE("what looks like a regular expression is refused with its spellings as a shell pattern") {
+TEST_CASE("a regular expression is refused, and the error shows equivalent shell patterns") {
   const std::pair<const char*, const char*> spellings[] = {
       {".*", "write \"*\""},
       {".*mlp", "write \"*mlp\", or \"*mlp*\" for all names in which it is found"},
@@ -97,13 +97,13 @@ TEST_CASE("sets of characters that have no end or were meant as numbers are refu
   }
 }
 
-TEST_CASE("a pattern is not longer than names are") {
+TEST_CASE("a pattern that is longer than any name is refused") {
   CHECK(NamePattern(std::string(1024, '*')).matches("h.0"));
   CHECK_THROWS_WITH(NamePattern("^" + std::string(200000, '*')),
                     "a pattern of 200001 characters is longer than any name; use at most 1024");
 }
 
-TEST_CASE("a pattern that matches nothing is refused with one that does, or the nearest name") {
+TEST_CASE("if a pattern matches nothing, the error suggests one that does, or the nearest name") {
   CHECK(mistake_of("h.1.*").empty());
   CHECK(mistake_of("mlp") == "/key: \"mlp\" matches no unit; patterns match whole names: write \"*mlp*\"");
   CHECK_THAT(mistake_of("h.0"), Contains("write \"*h.0*\""));
@@ -115,7 +115,7 @@ TEST_CASE("a pattern that matches nothing is refused with one that does, or the 
   CHECK_THROWS_WITH(require_match("*", {}, "/key", "unit"), "/key: \"*\" matches no unit; there are none");
 }
 
-TEST_CASE("of a list the first pattern that matches a name counts, and each must be the first for one") {
+TEST_CASE("the first matching pattern of a list applies, and each pattern must be the first match for some name") {
   const auto firsts = [](const std::vector<NamePattern>& patterns) {
     std::string text;
     for (const auto& first : first_matches(patterns, {"a.0", "a.1", "b.0"}, "/list", "layer"))
@@ -131,7 +131,7 @@ TEST_CASE("of a list the first pattern that matches a name counts, and each must
   CHECK_THROWS_WITH(firsts({"a.*", "c.0"}), Contains("/list/1: \"c.0\" matches no layer; did you mean \"a.0\"?"));
 }
 
-TEST_CASE("of a list a pattern stands for all names below a path that it matches") {
+TEST_CASE("a pattern in a list applies to all names below a path that it matches") {
   const auto firsts = [](const std::vector<NamePattern>& patterns) {
     std::string text;
     for (const auto& first :

@@ -23,7 +23,7 @@ ParamSpec normal(std::vector<int64_t> shape, int split_dim) {
 
 }  // namespace
 
-TEST_CASE("every rank makes its slice of the same initial values") {
+TEST_CASE("every rank generates its own slice of the same initial values") {
   for (int split_dim : {0, 1, 2, 3}) {
     const ParamSpec spec = normal({3, 5, 2, 7}, split_dim);
     const auto whole = initial(spec, 0, 1);
@@ -38,7 +38,7 @@ TEST_CASE("every rank makes its slice of the same initial values") {
   CHECK(at::equal(initial(replicated, 1, 2), initial(replicated, 0, 1)));
 }
 
-TEST_CASE("single precision rounds the values of double precision") {
+TEST_CASE("initial values in single precision are the rounded values of double precision") {
   const ParamSpec spec = normal({4, 300}, 0);
   CHECK(at::equal(initial(spec, 0, 1, 3, 42, at::kFloat), initial(spec, 0, 1).to(at::kFloat)));
 }
@@ -54,7 +54,7 @@ TEST_CASE("initial values have the spec's deviation and differ by parameter and 
   CHECK(correlation == Approx(0).margin(0.03));
 }
 
-TEST_CASE("zeros and ones") {
+TEST_CASE("constant parameters start with zeros or ones") {
   ParamSpec spec{.name = "b", .shape = {5}, .split_dim = 0, .init = {Init::Kind::ones}};
   CHECK(at::equal(initial(spec, 1, 3), at::full({2}, 1.0, at::kDouble)));
   spec.init.kind = Init::Kind::zeros;

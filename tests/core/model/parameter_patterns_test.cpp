@@ -46,7 +46,7 @@ std::vector<std::string> trained(const std::vector<NamePattern>& patterns, Model
 
 }  // namespace
 
-TEST_CASE("patterns take weight decay off parameters by our names and by those of the files") {
+TEST_CASE("patterns select parameters without weight decay by our names and by those in the files") {
   using Names = std::vector<std::string>;
   CHECK(decaying({}) == Names{"wte.weight", "wpe.weight", "lm_head.weight"});
   CHECK(decaying({"*wpe*"}) == Names{"wte.weight", "lm_head.weight"});
@@ -56,7 +56,7 @@ TEST_CASE("patterns take weight decay off parameters by our names and by those o
   CHECK(decaying({"*ln_f*", "*wte*"}) == Names{"wpe.weight"});
 }
 
-TEST_CASE("a pattern that takes weight decay off nothing is refused with one that does") {
+TEST_CASE("if a pattern selects no parameter with weight decay, the error suggests one that does") {
   using Catch::Contains;
   CHECK_THROWS_WITH(decaying({"*wte*", "wpe"}),
                     "/training/no_decay_patterns: \"wpe\" matches no parameter; patterns match whole names: write "
@@ -66,7 +66,7 @@ TEST_CASE("a pattern that takes weight decay off nothing is refused with one tha
   CHECK_THROWS_WITH(decaying({"embedding.wqe.weight"}), Contains("did you mean \"embedding.wte.weight\"?"));
 }
 
-TEST_CASE("patterns must select all tensors of a parameter or none") {
+TEST_CASE("patterns must select either all tensors of a parameter or none") {
   ModelSpec spec = named_model();
   spec.layers[0].params[0].sources = {{.tensor = "q.weight"}, {.tensor = "k.weight"}, {.tensor = "v.weight"}};
   CHECK_THROWS_WITH(trained({"q.*"}, spec),
@@ -77,7 +77,7 @@ TEST_CASE("patterns must select all tensors of a parameter or none") {
   CHECK(trained({"q.*", "k.*", "v.weight"}, spec) == all);
 }
 
-TEST_CASE("without patterns all parameters are trained, and with some only those that they select") {
+TEST_CASE("without patterns, all parameters are trained; with patterns, only those that they select") {
   using Names = std::vector<std::string>;
   CHECK(trained({}) == Names{"wte.weight", "wpe.weight", "ln_f.weight", "lm_head.weight", "embedding"});
   CHECK(trained({"head.ln_f.*"}) == Names{"ln_f.weight", "head"});
@@ -87,7 +87,7 @@ TEST_CASE("without patterns all parameters are trained, and with some only those
     CHECK(trained({use}) == Names{"wte.weight", "lm_head.weight", "embedding"});
 }
 
-TEST_CASE("what a model never trains stays frozen") {
+TEST_CASE("parameters that a model never trains stay frozen") {
   ModelSpec spec = named_model();
   spec.layers[0].params[1].trainable = false;
   CHECK(trained({}, spec) == std::vector<std::string>{"wte.weight", "ln_f.weight", "lm_head.weight", "embedding"});

@@ -19,7 +19,7 @@ ExactSum sum_of(const std::vector<double>& values) {
 
 }  // namespace
 
-TEST_CASE("sums that doubles would round are exact") {
+TEST_CASE("sums are exact even where doubles would be rounded") {
   CHECK(sum_of({}).value() == 0);
   CHECK(sum_of({0.0, -0.0}).value() == 0);
   CHECK(sum_of({1e300, 1, 1e-300}).value() == 1e300);
@@ -33,7 +33,7 @@ TEST_CASE("sums that doubles would round are exact") {
   CHECK(std::isinf(sum_of({most, most}).value()));
 }
 
-TEST_CASE("neither the order nor which rank adds which part changes anything") {
+TEST_CASE("the sum depends neither on the order nor on which rank adds which part") {
   std::mt19937_64 random(5);
   std::vector<double> values;
   for (int i = 0; i < 5000; ++i)
@@ -52,7 +52,7 @@ TEST_CASE("neither the order nor which rank adds which part changes anything") {
   }
 }
 
-TEST_CASE("what is not finite stays so") {
+TEST_CASE("values that are not finite stay so") {
   const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
   CHECK(std::isinf(sum_of({1, infinity, 2}).value()));
   CHECK(std::isnan(sum_of({1, infinity, nan}).value()));

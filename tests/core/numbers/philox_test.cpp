@@ -31,7 +31,7 @@ TEST_CASE("the block function gives Random123's known answers for philox4x32-10"
         Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
-TEST_CASE("every part of the stream's name has a place of its own in the counter") {
+TEST_CASE("every part of a stream's name has its own bits in the counter") {
   const RandomStream stream{0x0123456789abcdef, 0x9876, 0xaaaa5555, 0x5555aaaa};
   const uint64_t element = (uint64_t{1} << 50) - 1;  // block 2^48 - 1
   const auto block = philox4x32({0xffffffff, 0x9876ffff, 0x5555aaaa, 0xaaaa5555}, {0x89abcdef, 0x01234567});
@@ -39,7 +39,7 @@ TEST_CASE("every part of the stream's name has a place of its own in the counter
   CHECK(random_word(stream, element - 3) == block[0]);
 }
 
-TEST_CASE("neighbouring streams and elements share no words") {
+TEST_CASE("neighbouring streams and elements share no random words") {
   std::set<uint32_t> words;
   size_t drawn = 0;
   for (uint64_t seed : {0ull, 1ull, 1ull << 32})
@@ -53,7 +53,7 @@ TEST_CASE("neighbouring streams and elements share no words") {
   CHECK(words.size() == drawn);  // a chance agreement of 252 words has a probability of 1e-5
 }
 
-TEST_CASE("a mask is the comparison of its words, whatever slice is asked for") {
+TEST_CASE("a mask compares random words with a threshold, and any slice has the same elements") {
   const RandomStream stream{0xfeedface12345678, 17, 3, 5};
   // Ranges from the start, and ranges in which the low word of the block number overflows.
   for (const uint64_t base : {uint64_t{0}, (uint64_t{1} << 34) - 150, (uint64_t{3} << 34) - 77}) {
@@ -89,7 +89,7 @@ TEST_CASE("thresholds compare as unsigned numbers, and 0 and 1 are exact") {
   CHECK_THROWS_AS(random_keep(stream, 0, 1, std::nan(""), &bit), InvariantError);
 }
 
-TEST_CASE("kept elements do not follow each other") {
+TEST_CASE("whether an element is kept is not correlated with its neighbours") {
   const auto mask = keep({42, 1, 2, 3}, 0, 1 << 20, 0.5);
   for (const size_t lag : {1, 2, 3, 4, 8, 16, 32, 1024}) {
     double agreement = 0;

@@ -459,7 +459,7 @@ TEST_CASE("a traced module continues after a checkpoint on another layout") {
   check_close({rest.end() - 2, rest.end()}, {whole.end() - 2, whole.end()});
 }
 
-TEST_CASE("modules that say how they are divided have the numbers of torch's modules on every layout") {
+TEST_CASE("modules that declare their split give the results of torch's modules on every layout") {
   const RunFolder folder("traced-split");
   const auto model = [](const char* name) { return json{{"model", {{"config", {{"model_type", name}}}}}}; };
   const auto plain = run(folder, model("plain-net"));
@@ -482,7 +482,7 @@ TEST_CASE("modules that say how they are divided have the numbers of torch's mod
   }
 }
 
-TEST_CASE("a loss that the program registers is that of a traced module on every layout") {
+TEST_CASE("a traced module trains with a loss that the program registers, on every layout") {
   const RunFolder folder("traced-loss");
   const auto with = [](const char* loss) {
     return json{{"model", {{"loss", {{"function", loss}, {"logits", "logits"}}}}}};
@@ -497,7 +497,7 @@ TEST_CASE("a loss that the program registers is that of a traced module on every
   check_close(run(folder, layout), one);
 }
 
-TEST_CASE("the initial values of a traced module follow from the seed") {
+TEST_CASE("the initial values of a traced module are a function of the seed") {
   const RunFolder folder("traced-seed");
   const auto first = [&](int64_t seed) {
     return run(folder, {{"training", {{"max_steps", 1}, {"seed", seed}, {"data_seed", 1}}}})[0];
@@ -506,7 +506,7 @@ TEST_CASE("the initial values of a traced module follow from the seed") {
   CHECK(first(3) != first(4));
 }
 
-TEST_CASE("a program's own loop trains a traced module") {
+TEST_CASE("a traced module can be trained in the program's own loop") {
   const json config = {
       {"model", {{"config", {{"model_type", "traced-net"}, {"width", 8}}}}},
       {"data", {{"sequence_length", 8}}},
@@ -519,7 +519,7 @@ TEST_CASE("a program's own loop trains a traced module") {
   CHECK(trainer.step(ids).loss < 0.9 * before);
 }
 
-TEST_CASE("configs that a traced module cannot follow are refused") {
+TEST_CASE("configs that do not fit a traced module are refused") {
   const RunFolder folder("traced-mistakes");
   const auto refused = [&](const json& changes, const std::string& message) {
     CHECK_THROWS_WITH(run(folder, changes), Contains(message));

@@ -71,7 +71,7 @@ TEST_CASE("a trainer trains a language model that was exported") {
   check_training(trainer, ids, ids, words_program::expected()["loss"]);
 }
 
-TEST_CASE("a trainer takes columns of tensors by name, as the only input, or as an array") {
+TEST_CASE("a trainer accepts columns of tensors by name, as the only input, or as an array") {
   const auto wanted = expected("pictures");
   const Tensor images = values_of(wanted["values"], {4, 2, 4, 4});
   const Tensor labels = at::tensor(wanted["labels"].get<std::vector<int64_t>>());
@@ -127,7 +127,7 @@ TEST_CASE("a trainer trains a program whose sources are columns of tensors") {
   check_training(trainer, sounds, labels, wanted["loss"]);
 }
 
-TEST_CASE("a trainer does not take places in texts as labels") {
+TEST_CASE("a trainer refuses a task whose labels are positions in texts") {
   CHECK_THROWS_WITH(Trainer(config_of("words", {{"task", "question-answering"}})), Contains("/task: "));
 }
 

@@ -81,7 +81,7 @@ std::string words(const json& changes = json::object()) {
 
 }  // namespace
 
-TEST_CASE("a trainer learns numbers from the memory of its caller and continues after a checkpoint") {
+TEST_CASE("a trainer trains on numbers in the caller's memory and continues from a checkpoint") {
   const RunFolder folder("trainer");
   Trainer trainer(numbers(), with_network());
   const at::Tensor inputs = inputs_of(16), targets = targets_of(inputs);
@@ -117,7 +117,7 @@ TEST_CASE("a trainer learns numbers from the memory of its caller and continues 
   CHECK_THROWS_WITH(other.step(samples), Contains("16 for each") && Contains("global_batch_size"));
 }
 
-TEST_CASE("a trainer knows its place and its plan") {
+TEST_CASE("a trainer returns its place and its plan") {
   const Trainer trainer(numbers(), with_network());
   CHECK(trainer.place().size == 1);
   CHECK(trainer.place().pipeline == std::vector<int>{0});
@@ -142,7 +142,7 @@ TEST_CASE("a trainer does not predict with a built-in language model, which keep
   CHECK_THROWS_WITH(language.predict(at::arange(16).view({2, 8})), Contains("use evaluate for its loss"));
 }
 
-TEST_CASE("a trainer refuses samples that its model does not take") {
+TEST_CASE("a trainer refuses samples that do not fit its model") {
   Trainer language(words()), numeric(numbers(), with_network());
   const at::Tensor ids = at::arange(16).view({2, 8}), inputs = inputs_of(4);
   CHECK_THROWS_WITH(language.step(ids + 20), Contains("the id 31"));
@@ -158,7 +158,7 @@ TEST_CASE("a trainer refuses samples that its model does not take") {
   CHECK_THROWS_WITH(numeric.step(Samples{.count = 1, .length = 0}), Contains("length at least 1; got 1 and 0"));
 }
 
-TEST_CASE("a trainer refuses configs that are not for one") {
+TEST_CASE("a trainer refuses configs that it does not support") {
   CHECK_THROWS_WITH(Trainer(words({{"training", {{"max_steps", -1}}}})), Contains("/training/max_steps"));
   CHECK_THROWS_WITH(
       Trainer(words({{"data", {{"validation_split_percentage", 10}}},
@@ -172,7 +172,7 @@ TEST_CASE("a trainer refuses configs that are not for one") {
   CHECK_THROWS_AS(Trainer("missing.json"), ConfigError);
 }
 
-TEST_CASE("the interface of C returns errors as text") {
+TEST_CASE("the C interface returns errors as text") {
   CHECK(shardline_create(nullptr) == nullptr);
   CHECK_THAT(shardline_error(), Contains("null"));
   CHECK(shardline_create("{}") == nullptr);

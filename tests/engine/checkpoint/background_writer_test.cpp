@@ -72,7 +72,7 @@ TEST_CASE("blocks are written when they are ready, in any order, with the checks
   CHECK(writer.blocks()[0].checksums == std::vector{checksum("ab"), checksum("cdef")});
 }
 
-TEST_CASE("what cannot be written is an error, and nothing comes after it") {
+TEST_CASE("a failed write is an error, and nothing is written after it") {
   const TempFolder folder;
   bool was_last = false;
   BackgroundWriter writer({{folder.path() / "missing", 0, "abc", {3}}}, nullptr, [&] { was_last = true; });

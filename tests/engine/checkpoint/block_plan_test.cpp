@@ -41,7 +41,7 @@ std::map<size_t, Written> written_with(const Grid& grid, const std::vector<Write
 
 }  // namespace
 
-TEST_CASE("a file in a directory is written by the ranks of one set, and sets share the files") {
+TEST_CASE("each file of a directory is written by one set of ranks, and the sets share the files") {
   for (const auto& grid : kGrids) {
     if (grid.ranks < 4) continue;
     CAPTURE(grid.smp.dump());

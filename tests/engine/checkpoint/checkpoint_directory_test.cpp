@@ -23,7 +23,7 @@ TEST_CASE("checkpoints are complete directories with the name of a step, the new
   CHECK(steps == std::vector<int64_t>{10, 9});
 }
 
-TEST_CASE("a directory of checkpoints that cannot be read is not one without checkpoints") {
+TEST_CASE("a directory of checkpoints that cannot be read is an error, not an empty directory") {
   const TempFolder folder;
   CHECK(checkpoints_in(folder.path()).empty());
   CHECK(checkpoints_in(folder.path() / "missing").empty());
@@ -37,7 +37,7 @@ TEST_CASE("a directory of checkpoints that cannot be read is not one without che
 }
 
 // Hosts publish their parts one after the other, so after a kill no host can know which version the others have.
-TEST_CASE("both versions of a part that was being replaced survive its run") {
+TEST_CASE("both versions of a part survive a run that ends while it replaces the part") {
   const TempFolder folder;
   const std::string part = "checkpoint-5.part-1-of-2", attempt = ".0123456789abcdef.incomplete";
   const auto put = [&](const std::string& name) { folder.write(cat(name, "/", kManifestFile), name); };

@@ -29,7 +29,7 @@ TEST_CASE("a smaller batch is distinguished from every other difference") {
   CHECK_FALSE(has_only_smaller_batch({{kGlobalBatchSetting, "many"}}, settings(8, 200), true));
 }
 
-TEST_CASE("the curve of a program follows from what it computes, not from the name of its file") {
+TEST_CASE("the loss curve of a program depends on what it computes, not on the name of its file") {
   Config config;
   const auto settings = [&](const char* file, const char* program) {
     return curve_settings(config, {.data = "digest", .model_config = {{"exported_program", file}}, .program = program});
@@ -47,7 +47,7 @@ TEST_CASE("the curve of a program follows from what it computes, not from the na
   CHECK_THAT(curve_differences(before, settings("a.pt2", "1")), Contains("decoder_start_token_id"));
 }
 
-TEST_CASE("a program has the digest of its calls, wherever it is and whatever its weights", "[pt2]") {
+TEST_CASE("the digest of a program depends on its calls, not on its path or weights", "[pt2]") {
   const ScratchDirectory scratch;
   const std::string before = graph_digest(read_pt2(path()));
   std::filesystem::copy_file(path(), scratch / "copy.pt2");
@@ -76,13 +76,13 @@ TEST_CASE("a program with another probability of dropout has another digest", "[
   CHECK(graph_digest(after) != graph_digest(before));
 }
 
-TEST_CASE("another number of steps is reported by the keys that it follows from") {
+TEST_CASE("a different number of steps is reported with the keys that determine it") {
   const auto settings = [&](int64_t steps) { return curve_settings(Config(), {.total_steps = steps}); };
   CHECK(curve_differences(settings(2000), settings(40)) ==
         "/training/max_steps or num_train_epochs (total steps): 2000 in the checkpoint, 40 now");
 }
 
-TEST_CASE("the curve of a learning rate that follows evaluations depends on them, and on the steps if they do") {
+TEST_CASE("with reduce_lr_on_plateau, the loss curve depends on the steps of evaluations") {
   const auto settings = [](RateSchedule schedule, double eval_steps, int64_t steps) {
     Config config;
     config.training.lr_scheduler_type = schedule;
@@ -98,7 +98,7 @@ TEST_CASE("the curve of a learning rate that follows evaluations depends on them
   CHECK(curve_differences(settings(RateSchedule::linear, 10, 40), settings(RateSchedule::linear, 20, 40)).empty());
 }
 
-TEST_CASE("the curve of a learning rate that follows evaluations depends on what they are computed from") {
+TEST_CASE("with reduce_lr_on_plateau, the loss curve depends on the data of evaluations") {
   const auto settings = [](RateSchedule schedule, const char* digest) {
     Config config;
     config.training.lr_scheduler_type = schedule;

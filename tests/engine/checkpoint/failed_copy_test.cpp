@@ -55,7 +55,8 @@ TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, library) {
   library.impl("copy_", copy);
 }
 
-TEST_CASE("where one rank cannot copy its values, all give the checkpoint up, train on, and save the next one") {
+TEST_CASE(
+    "if one rank cannot copy its values, all ranks abandon the checkpoint, continue training, and save the next one") {
   use_caching_allocator();
   const ScratchDirectory scratch;
   constexpr int kUnlucky = 2;

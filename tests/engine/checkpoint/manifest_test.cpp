@@ -62,7 +62,7 @@ TEST_CASE("a manifest is read as it was written") {
   CHECK(piece_ends(0, 32) == std::vector<int64_t>{0});
 }
 
-TEST_CASE("the manifest of a part says which pieces are there, and one that cannot be is refused") {
+TEST_CASE("the manifest of a part lists its pieces, and an impossible list is refused") {
   Manifest manifest = small_manifest();
   manifest.part = ManifestPart{.part = {.number = 2, .count = 2}, .hosts = {"a", "b"}};
   for (const int64_t piece : {0, 2}) add_piece(*manifest.part, "model.safetensors", piece);
@@ -163,7 +163,7 @@ TEST_CASE("any flipped bit of a file is found and named by its tensor") {
   CHECK(damage() == std::vector<std::string>{"config.json: is missing or empty"});
 }
 
-TEST_CASE("bytes that cannot be read are damage with a place, not the end of the process") {
+TEST_CASE("bytes that cannot be read are reported as damage with their position and do not end the process") {
   const Checkpoint checkpoint;
   int pieces = 0;
   const auto shorten = [&](int64_t) {
@@ -176,7 +176,7 @@ TEST_CASE("bytes that cannot be read are damage with a place, not the end of the
   CHECK(damage.front() == "model.safetensors: bytes 32 to 64 are no longer there");
 }
 
-TEST_CASE("a manifest names files of its directory alone") {
+TEST_CASE("a manifest can only name files in its directory") {
   for (const std::string name : {"../config.json", "/etc/passwd", "a/b", "..", ".", "", kManifestFile}) {
     CAPTURE(name);
     CHECK_THROWS_AS(parse_manifest(manifest_text({.step = 1, .files = {{name, pieces_of("x")}}}), "m"), DataError);
@@ -202,7 +202,7 @@ TEST_CASE("the bytes of a manifest's files can be counted") {
 }
 
 // Otherwise the time would grow with the square of the number of pieces: minutes for this many.
-TEST_CASE("many damaged pieces of a file take a time that is proportional to them") {
+TEST_CASE("the time to report damaged pieces of a file is proportional to their number") {
   const ScratchDirectory scratch;
   constexpr int64_t pieces = 20'000;
   std::string header = "{";
@@ -260,7 +260,7 @@ TEST_CASE("the state of a run is read as it was written") {
 }
 
 // transformers' TrainerState.load_from_json fails for any other keys.
-TEST_CASE("the state of a run has the keys of transformers alone") {
+TEST_CASE("the state of a run has only the keys of transformers") {
   const std::set<std::string> known = {"best_global_step",
                                        "best_metric",
                                        "best_model_checkpoint",
@@ -285,7 +285,7 @@ TEST_CASE("the state of a run has the keys of transformers alone") {
   for (const auto& [key, value] : state.items()) CHECK(known.contains(key));
 }
 
-TEST_CASE("a state of a run that no run can have is refused by its key") {
+TEST_CASE("an impossible state of a run is refused, and the error names the key") {
   TrainerState state{.step = 12, .total_steps = 40, .epoch = 1.5, .samples = 96, .tokens = 1536, .updates = 11};
   state.loss_scaler = LossScaler::State{.scale = 1024, .step = 12, .last_overflow = 3, .hysteresis = 1, .skipped = 1};
   state.best = BestEvaluation{2.25, 10, "out/checkpoint-10"};

@@ -57,7 +57,7 @@ TEST_CASE("checkpoints do not depend on the precision: a run in another one read
 }
 
 // Hosts that share a network file system have such sets of ranks.
-TEST_CASE("a file that only one set of ranks writes has the bytes of one that all write") {
+TEST_CASE("a file written by one set of ranks has the same bytes as one written by all ranks") {
   const ScratchDirectory scratch;
   train_and_save({}, scratch.path());
   const std::vector<std::vector<std::vector<int>>> hosts = {{{0, 1}, {2, 3}}, {{1, 2}, {0, 3}}, {{0}, {1}, {2}, {3}}};
@@ -148,7 +148,7 @@ TEST_CASE("older checkpoints are removed even if the newest one cannot be named"
   CHECK(left.front().step == 2);
 }
 
-TEST_CASE("an attempt whose directory another one has claimed saves there no more") {
+TEST_CASE("an attempt stops saving in a directory that another attempt has claimed") {
   const ScratchDirectory scratch;
   run_ranks(2, [&](CommunicatorPtr world) {
     Run run({}, {2}, world);
@@ -169,7 +169,7 @@ TEST_CASE("an attempt whose directory another one has claimed saves there no mor
   CHECK(left == std::set<std::string>{".attempt", "checkpoint-1", "checkpoint-2", "newest"});
 }
 
-TEST_CASE("an attempt that loses its directory after it has published removes nothing there") {
+TEST_CASE("an attempt that loses its directory after publishing a checkpoint removes nothing there") {
   const ScratchDirectory scratch;
   run_ranks(2, [&](CommunicatorPtr world) {
     Run run({}, {2}, world);
@@ -190,7 +190,7 @@ TEST_CASE("an attempt that loses its directory after it has published removes no
   CHECK(fs::exists(scratch / "checkpoint-2"));
 }
 
-TEST_CASE("the same with other optimizers, models and precisions") {
+TEST_CASE("any grid keeps the bytes of a checkpoint with other optimizers, models and precisions") {
   check_all_grids({.training = {{"optim", "sgd"}, {"optim_args", "momentum=0.9"}}});
   check_all_grids({.training = {{"optim", "adafactor"}}});
   check_all_grids({.runtime = {{"dtype", "float64"}}});

@@ -19,7 +19,7 @@ constexpr int64_t kBlockBytes = 4096;
 }  // namespace
 
 // The memory for a snapshot is checked before the run, so that no save fails in the middle of it.
-TEST_CASE("a snapshot needs no memory besides what it states") {
+TEST_CASE("a snapshot needs no more memory than it states") {
   const Grid grid = GENERATE(from_range(kGrids));
   CAPTURE(grid.smp.dump());
   use_caching_allocator();

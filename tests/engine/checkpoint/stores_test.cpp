@@ -138,7 +138,7 @@ TEST_CASE("a host that sees the checkpoints of others need not write there") {
   CHECK_THROWS_AS(require_checkpoints_for_all(stores, "disk"), AllRanks<RunError>);
 }
 
-TEST_CASE("hosts save parts, of which any hosts make the checkpoint that a shared directory would have got") {
+TEST_CASE("hosts save parts, from which any hosts make the checkpoint that a shared directory would have") {
   const Trained trained;
   const std::vector<std::pair<Grid, Hosts>> runs = {{kTwo, {"a", "b"}},
                                                     {kFour, {"a", "b", "a", "b"}},
@@ -199,7 +199,7 @@ TEST_CASE("a checkpoint that is saved on each host survives the loss of all host
   }
 }
 
-TEST_CASE("what no host has is named by host, file and tensor, and the checkpoint before it is taken") {
+TEST_CASE("if no host has a piece, the error names host, file and tensor, and the previous checkpoint is used") {
   const Trained trained;
   const Disks disks;
   const Hosts hosts = {"a", "b"};
@@ -235,7 +235,7 @@ TEST_CASE("what no host has is named by host, file and tensor, and the checkpoin
   CHECK(files_in(disks / "a/checkpoint-8") == wanted);
 }
 
-TEST_CASE("whenever hosts are cut off while checkpoints are published and removed, one is complete") {
+TEST_CASE("if hosts are cut off while checkpoints are published and removed, one checkpoint is complete at any time") {
   const Trained trained;
   for (const bool everywhere : {false, true}) {
     const Disks disks;
@@ -333,7 +333,7 @@ void fail_to_publish(const Disks& disks, const Hosts& hosts, const std::string& 
   });
 }
 
-TEST_CASE("a checkpoint that one host cannot publish is given up on all, and the one before it stays") {
+TEST_CASE("if one host cannot publish a checkpoint, all hosts abandon it and keep the previous one") {
   const Trained trained;
   const Disks disks;
   const Hosts hosts = {"a", "b"};
@@ -351,7 +351,7 @@ TEST_CASE("a checkpoint that one host cannot publish is given up on all, and the
   CHECK(complete_newest(disks, hosts) == 5);
 }
 
-TEST_CASE("a host that cannot get the checkpoint is named") {
+TEST_CASE("the error names a host that cannot get the checkpoint") {
   const Trained trained;
   const Disks disks;
   save_on_hosts(disks, kTwo, {"a", "b"}, trained.path, 5);

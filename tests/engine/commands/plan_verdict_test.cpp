@@ -217,7 +217,7 @@ class Draw {
 
 }  // namespace
 
-TEST_CASE("plan and train come to the same verdict about random configs", "[verdict]") {
+TEST_CASE("plan and train accept or refuse the same random configs", "[verdict]") {
   const RunFolder folder("verdicts");
   Draw draw(folder, 20260101);
   const int configs = checks_all_cases() ? kConfigs : kSampledConfigs;
@@ -238,7 +238,7 @@ TEST_CASE("plan and train come to the same verdict about random configs", "[verd
   CHECK(refused >= configs / 8);
 }
 
-TEST_CASE("a plan may be made before its data is there, and says what keeps the run from starting", "[verdict]") {
+TEST_CASE("a plan does not need the data, and states what keeps the run from starting", "[verdict]") {
   const RunFolder folder("not-yet");
   const auto text = [&](const json& changes) {
     return plan_job(parse_config(tiny_run(folder, changes).dump(), "run.json"), {});

@@ -73,7 +73,7 @@ TEST_CASE("A minimal config has the documented defaults", "[config]") {
   CHECK_FALSE(with(R"({"training": {"global_batch_size": 16}})").training.per_device_train_batch_size.has_value());
 }
 
-TEST_CASE("Errors about broken configs say what to change", "[config]") {
+TEST_CASE("Errors about broken configs state what to change", "[config]") {
   const auto [patch, expected] = GENERATE(table<std::string, std::string>({
       {R"({"smp_options": {"tensor_paralel_degree": 2}})",
        "c.json: /smp_options/tensor_paralel_degree: unknown key; got 2; did you mean tensor_parallel_degree?"},
@@ -287,7 +287,7 @@ TEST_CASE("Half precision is chosen in either section, and the loss scale by Sag
           .initial = 1024, .factor = 4, .window = 100, .least = 2, .delayed_shift = 2, .consecutive_hysteresis = true});
 }
 
-TEST_CASE("An empty object says all that is required", "[config]") {
+TEST_CASE("The error about an empty config lists all required keys", "[config]") {
   const std::string message = error_of([] { parse_config("{}", "c.json"); });
   for (const char* key : {"/output_dir: is required", "/model/path: ", "/data/train: ", "/data/tokenizer: "})
     CHECK_THAT(message, Contains(key));
@@ -324,7 +324,7 @@ TEST_CASE("A whole SMP parameter set of the AWS examples at its defaults is acce
   CHECK_FALSE(has_note(config, "smp_options.ddp"));
 }
 
-TEST_CASE("Degrees may be left open, and stay open in the resolved config", "[config]") {
+TEST_CASE("Degrees may be auto, and stay auto in the resolved config", "[config]") {
   const Config config = with(R"({"smp_options": {"partitions": "auto", "tensor_parallel_degree": "auto",
       "microbatches": "auto", "virtual_pipeline_degree": "auto", "pipeline": "interleaved_1f1b",
       "sharded_data_parallel_degree": "auto", "sdp_max_live_parameters": 1e6, "sdp_hierarchical_allgather": false},
@@ -403,7 +403,7 @@ TEST_CASE("Activation checkpointing is a strategy or a list by layer pattern", "
   }
 }
 
-TEST_CASE("Patterns select what tensor parallelism splits, and the last match counts", "[config]") {
+TEST_CASE("Patterns select what tensor parallelism splits, and the last match applies", "[config]") {
   const Config config = with(R"({"smp_options": {"tensor_parallel_layers":
       [{"pattern": "h.[0-3].mlp", "split": false}, {"pattern": "*attn", "split": "auto"}]}})");
   CHECK(config.smp.tensor_parallel_layers.entries.size() == 2);
@@ -493,7 +493,7 @@ TEST_CASE("A resolved config reads as the same config", "[config]") {
   }
 }
 
-TEST_CASE("A token does not get into the resolved config", "[config]") {
+TEST_CASE("The hub's token is not written to the resolved config", "[config]") {
   const Config config = with(R"({"training": {"hub_token": "hf_secret"}})");
   CHECK(has_note(config, "training.hub_token"));
   CHECK(resolved(config).dump().find("hf_secret") == std::string::npos);
@@ -531,7 +531,7 @@ TEST_CASE("--set changes values before they are checked", "[config]") {
   CHECK(with(envelope, {"smp_options.parameters.partitions=1"}).smp.pipeline_parallel_degree == 1);
 }
 
-TEST_CASE("Every key is in the list once, with what its status needs", "[config]") {
+TEST_CASE("Every key is listed once, with the texts that its status requires", "[config]") {
   for (const auto& section : config_sections()) {
     std::vector<std::string> names;
     for (const auto& key : section.keys) {
@@ -548,7 +548,7 @@ TEST_CASE("Every key is in the list once, with what its status needs", "[config]
   }
 }
 
-TEST_CASE("tf32 is set, unset or without effect where no product has fp32 inputs", "[config]") {
+TEST_CASE("tf32 is on, off, or has no effect if no product has fp32 inputs", "[config]") {
   const auto tf32 = [](const std::string& training) { return with(R"({"training": {)" + training + "}}"); };
   CHECK(tf32(R"("tf32": true)").training.tf32 == true);
   CHECK(tf32(R"("tf32": false)").training.tf32 == false);

@@ -46,7 +46,7 @@ TEST_CASE("The help for a key shows its values, default, other names, needs and 
   CHECK_THAT(key_help("no_decay_patterns"), Contains("--set 'training.no_decay_patterns=*wte*'"));
 }
 
-TEST_CASE("Help for keys without effect and unsupported keys says so", "[key_help]") {
+TEST_CASE("Help states that a key has no effect or is not supported", "[key_help]") {
   CHECK_THAT(key_help("torch_compile"), Contains("accepted, but has no effect"));
   CHECK_THAT(key_help("data.streaming"),
              Contains("not supported; only the default is accepted") && Contains("Instead:"));
@@ -56,7 +56,7 @@ TEST_CASE("A name that several sections have is explained for each", "[key_help]
   CHECK_THAT(key_help("fp16"), Contains("training.fp16\n") && Contains("smp_options.fp16\n"));
 }
 
-TEST_CASE("Names of other trainers lead to their key", "[key_help]") {
+TEST_CASE("Help finds a key by its name in other trainers", "[key_help]") {
   CHECK_THAT(key_help("lr"), Contains("lr is training.learning_rate here") && Contains("\ntraining.learning_rate\n"));
   CHECK_THAT(key_help("--micro-batch-size"), Contains("training.per_device_train_batch_size\n"));
 }
@@ -69,7 +69,7 @@ TEST_CASE("Help for a section lists all of its keys", "[key_help]") {
   }
 }
 
-TEST_CASE("An unknown name is refused with the nearest ones", "[key_help]") {
+TEST_CASE("An unknown name is refused, and the error suggests the nearest ones", "[key_help]") {
   CHECK_THROWS_WITH(key_help("learning_rat"),
                     Contains("no config key \"learning_rat\"; the nearest is training.learning_rate"));
   CHECK_THROWS_WITH(key_help("microbatchez"), Contains("smp_options.microbatches"));

@@ -46,7 +46,7 @@ TEST_CASE("The quickstart has its data and its four ranks", "[recipes]") {
 }
 
 // SHARDLINE_WRITE_DOCS=1 writes the file instead.
-TEST_CASE("docs/config.md is what the list of keys says", "[recipes]") {
+TEST_CASE("docs/config.md matches the list of keys", "[recipes]") {
   const fs::path path = kRoot / "docs/config.md";
   if (std::getenv("SHARDLINE_WRITE_DOCS")) std::ofstream(path, std::ios::binary) << config_reference_markdown();
   const bool same = text_of(path) == config_reference_markdown();

@@ -88,7 +88,7 @@ TEST_CASE("All example configs satisfy the schema", "[schema]") {
   }
 }
 
-TEST_CASE("The schema refuses what reading refuses for a key by itself", "[schema]") {
+TEST_CASE("The schema refuses every value that the reader refuses for a single key", "[schema]") {
   const auto refused = [](const char* config) { return !valid(json::parse(config)); };
   CHECK(refused(R"({"training": {"max_step": 1}})"));
   CHECK(refused(R"({"trainin": {}})"));
@@ -101,7 +101,7 @@ TEST_CASE("The schema refuses what reading refuses for a key by itself", "[schem
   CHECK(refused(R"({"training": {"report_to": ["wandb"]}})"));
 }
 
-TEST_CASE("The schema accepts the forms that reading accepts", "[schema]") {
+TEST_CASE("The schema accepts the forms that the reader accepts", "[schema]") {
   const auto accepted = [](const char* config) { return valid(json::parse(config)); };
   CHECK(accepted(R"({"$schema": "shardline.schema.json"})"));
   CHECK(accepted(R"({"smp_options": {"microbatches": "auto", "pipeline": "own.csv"}})"));

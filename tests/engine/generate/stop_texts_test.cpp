@@ -18,7 +18,7 @@ size_t end_of(const TokenizerPtr& tokenizer, const std::vector<int32_t>& ids, co
 
 }  // namespace
 
-TEST_CASE("a sequence ends with the token that completes a text") {
+TEST_CASE("a sequence ends with the token that completes a stop text") {
   const TokenizerPtr bytes = load_tokenizer("bytes");
   const auto end = [&](const std::string& text, const std::vector<std::string>& texts, size_t prompt = 0) {
     return end_of(bytes, bytes->encode(text), texts, prompt);
@@ -38,7 +38,7 @@ TEST_CASE("a sequence ends with the token that completes a text") {
   CHECK(end("a \xe6\x9d\xb1 b", {"\xe6\x9d\xb1"}, 5) == 0);
 }
 
-TEST_CASE("the last token may have more than the end of a text") {
+TEST_CASE("the last token may continue beyond the end of a stop text") {
   const RunFolder folder("stop-texts");
   folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nst\n##op\n##opper\nlas\n##topper\na\n");
   const TokenizerPtr words = load_tokenizer(folder / "");

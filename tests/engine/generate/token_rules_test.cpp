@@ -23,13 +23,13 @@ Values ruled(const TokenRules& rules, const std::vector<int32_t>& ids, int64_t m
 
 }  // namespace
 
-TEST_CASE("tokens of the sequence become less likely, or more") {
+TEST_CASE("repetition_penalty makes tokens of the sequence less or more likely") {
   CHECK(ruled({.repetition_penalty = 2}, {0, 1, 0, 4}, 1) == Values{1.5, -6, 1, 0.5, -1});
   CHECK(ruled({.repetition_penalty = 0.5}, {1, 2}, 0) == Values{3, -1.5, 2, 0.5, -0.5});
   CHECK(ruled({}, {0, 1, 0, 4}, 1) == Values{3, -3, 1, 0.5, -0.5});
 }
 
-TEST_CASE("tokens in a row come only once") {
+TEST_CASE("no_repeat_ngram_size excludes repeated sequences of tokens") {
   // 0 was followed by 1 and 3.
   CHECK(ruled({.no_repeat_ngram_size = 2}, {0, 1, 0, 3, 0}, 1) == Values{3, kNever, 1, kNever, -0.5});
   CHECK(ruled({.no_repeat_ngram_size = 3}, {0, 1, 2, 4, 0, 1}, 1) == Values{3, -3, kNever, 0.5, -0.5});
@@ -37,7 +37,7 @@ TEST_CASE("tokens in a row come only once") {
   CHECK(ruled({.no_repeat_ngram_size = 3}, {0, 1}, 1) == Values{3, -3, 1, 0.5, -0.5});
 }
 
-TEST_CASE("a text does not end before it has so many new tokens") {
+TEST_CASE("a text does not end before it has min_new_tokens tokens") {
   const TokenRules rules{.least_new = 2, .ends = {2, 3}};
   CHECK(ruled(rules, {0, 1, 2}, 1) == Values{3, -3, kNever, kNever, -0.5});
   CHECK(ruled(rules, {0, 1, 2}, 2) == Values{3, -3, 1, 0.5, -0.5});

@@ -58,7 +58,7 @@ TEST_CASE("a container's files become a config") {
   CHECK(read_container_job(folder, {}).output_data == folder + "/output/data");
 }
 
-TEST_CASE("variables that a toolkit has set replace what the files say") {
+TEST_CASE("variables that a toolkit has set take precedence over the files") {
   Tree tree;
   tree.write("hyperparameters", {{"learning-rate", "1e-3"}, {"max_steps", "3"}, {"seed", "1"}});
   tree.write("inputdataconfig", {{"train", {{"TrainingInputMode", "File"}}}});
@@ -108,7 +108,7 @@ TEST_CASE("pipe mode is refused by name") {
   CHECK_THAT(refusals_text(tree.import()), Contains("inputdataconfig.train.TrainingInputMode") && Contains("\"Pipe\""));
 }
 
-TEST_CASE("what is not JSON is refused with its place") {
+TEST_CASE("a file that is not JSON is refused, and the error states the place") {
   Tree tree;
   std::ofstream(tree.folder() / "input/config/hyperparameters.json") << "{";
   CHECK_THROWS_WITH(tree.import(), Contains("hyperparameters.json:1"));

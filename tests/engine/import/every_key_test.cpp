@@ -58,7 +58,7 @@ class RandomJobs {
     return name;
   }
 
-  // Whether the value has a place: nothing is above or below it.
+  // Adds the value, unless the job already has one at this place, above it or below it.
   bool add(Job& job, const std::string& name, const json& value) {
     for (const auto& place : job.places)
       if (place == name || place.starts_with(name + ".") || name.starts_with(place + ".")) return false;

@@ -83,7 +83,7 @@ TEST_CASE("a job that does not train is refused") {
   CHECK(refusals_text(import_text_as("python -u run_glue.py --do_train", "job", {})).empty());
 }
 
-TEST_CASE("arguments as Python reads them") {
+TEST_CASE("arguments are read as Python reads them") {
   const auto import = import_text_as(
       "run_glue.py --train_file t.csv --do_train --task_name MRPC --adam_beta1 .9 --num_train_epochs 3. --seed +5 "
       "--no_remove_unused_columns --bf16 t",
@@ -96,7 +96,7 @@ TEST_CASE("arguments as Python reads them") {
   CHECK(import.config["training"]["bf16"] == true);
 }
 
-TEST_CASE("what DeepSpeed does without a key is done here") {
+TEST_CASE("defaults of DeepSpeed are written to the config") {
   const auto deepspeed = [](const std::string& schedule, const std::string& more = "") {
     return import_text_as(R"({"zero_optimization": {"stage": 1}, "scheduler": )" + schedule + more + "}", "ds.json",
                           {});
@@ -136,7 +136,7 @@ TEST_CASE("what DeepSpeed does without a key is done here") {
         json{{"global_batch_size", 4}, {"max_grad_norm", 0}});
 }
 
-TEST_CASE("options of a launcher become keys, or have reasons of their own") {
+TEST_CASE("each option of a launcher becomes a key or has a reason why it does not") {
   const auto import = import_text_as(
       "accelerate launch --max_restarts 3 --num_cpu_threads_per_process 4 --main_process_port 1 run_clm.py "
       "--train_file t.txt --do_train",
@@ -147,7 +147,7 @@ TEST_CASE("options of a launcher become keys, or have reasons of their own") {
   CHECK_THAT(outcome_of(import, "launcher.words").note, Contains("would use all GPUs") && Contains("--ranks N"));
 }
 
-TEST_CASE("accelerate's command shards as its options or their defaults say") {
+TEST_CASE("accelerate's command shards according to its options or their defaults") {
   const auto launch = [](const std::string& options) {
     return import_text_as("accelerate launch " + options + " run_clm.py --train_file t.txt --do_train", "job", {});
   };
@@ -168,7 +168,7 @@ TEST_CASE("accelerate's command shards as its options or their defaults say") {
   CHECK(launch("--num_processes 2 --use_deepspeed").config["training"]["max_grad_norm"] == 1);
 }
 
-TEST_CASE("fsdp of TrainingArguments shards, and its config counts only with it") {
+TEST_CASE("fsdp of TrainingArguments shards, and fsdp_config has an effect only with it") {
   const auto import = [](const std::string& arguments) {
     return import_text_as("torchrun --nproc_per_node 4 run_clm.py --train_file t.txt --do_train " + arguments, "job",
                           {});
@@ -188,7 +188,7 @@ TEST_CASE("fsdp of TrainingArguments shards, and its config counts only with it"
   CHECK_THAT(refusals_text(import(R"(--fsdp full_shard --fsdp_config '{"nonsense": 1}')")), Contains("unknown key"));
 }
 
-TEST_CASE("numbers of processes that differ are named") {
+TEST_CASE("the error about different numbers of processes gives all of them") {
   const auto import = import_text_as(
       "accelerate launch --config_file ner_accelerate.yaml --num_processes 8 run_ner.py --train_file t.json --do_train",
       "job", {});
@@ -215,14 +215,14 @@ TEST_CASE("arguments that DeepSpeed's config replaces by leaving out its keys ar
   CHECK_THAT(refused_keys("--learning_rate 1e-4", no_rate), Contains("optimizer.params.lr, which means 0.001"));
 }
 
-TEST_CASE("a file that says only how a script is run is not enough") {
+TEST_CASE("a file that describes only how a script is run is not enough") {
   const ScratchFolder folder;
   const std::string path = folder.path() + "/ds.json";
   std::ofstream(path) << R"({"zero_optimization": {"stage": 1}})";
   CHECK_THAT(import_files({path}, {}).mistakes, Contains("has no script"));
 }
 
-TEST_CASE("notes say what holds for the value") {
+TEST_CASE("notes depend on the value") {
   const auto note = [](const json& arguments, const std::string& name) {
     return outcome_of(estimator(arguments), name).note;
   };
@@ -253,7 +253,7 @@ TEST_CASE("accelerate uses the section of its distributed_type") {
   }
 }
 
-TEST_CASE("keys with dots are not mistaken for others") {
+TEST_CASE("keys with dots in their names are not mistaken for paths") {
   const auto import = estimator({{"mpi.enabled", 1}, {"entry_point", "run_clm.py"}, {"", 2}});
   CHECK(outcome_of(import, "\"mpi.enabled\"").fate == Fate::refused);
   CHECK(outcome_of(import, "\"\"").fate == Fate::refused);
@@ -272,7 +272,7 @@ TEST_CASE("unknown keys are refused with the nearest name") {
   CHECK_THAT(refusal(job, "instance_typ"), Contains("did you mean instance_type?"));
 }
 
-TEST_CASE("a key that has no effect on this kind of run says so, and values keep their types") {
+TEST_CASE("a key without effect on this kind of run is reported, and values keep their types") {
   const auto import = estimator({{"hyperparameters",
                                   {{"learning_rate", "3e-5"},
                                    {"max_steps", "10.0"},
@@ -291,7 +291,7 @@ TEST_CASE("a key that has no effect on this kind of run says so, and values keep
   CHECK(outcome_of(import, "hyperparameters.run_name").fate == Fate::neutral);
 }
 
-TEST_CASE("values that a key does not take are refused with its rule") {
+TEST_CASE("values that a key does not accept are refused, and the error states its rule") {
   CHECK_THAT(refusal({{"hyperparameters", {{"max_steps", "ten"}}}}, "hyperparameters.max_steps"),
              Contains("must be an integer"));
   CHECK_THAT(refusal({{"hyperparameters", {{"lr_scheduler_type", "cosin"}}}}, "hyperparameters.lr_scheduler_type"),
@@ -313,7 +313,7 @@ TEST_CASE("two keys of one setting must agree, and --set replaces both") {
                     Contains("there is no key training.nonsense"));
 }
 
-TEST_CASE("machines become ranks") {
+TEST_CASE("the number of ranks follows from the machines") {
   const auto sizes = [](const json& job, const ImportOptions& options = {}) {
     return estimator(job, options).config.value("mpi_options", json::object());
   };
@@ -332,7 +332,7 @@ TEST_CASE("machines become ranks") {
              Contains("give 3"));
 }
 
-TEST_CASE("--ranks and --hosts say what a file does not") {
+TEST_CASE("--ranks and --hosts provide what a file does not state") {
   const std::string zero = R"({"zero_optimization": {"stage": 3}})";
   const auto import = import_text_as(zero, "zero.json", {.channels = {}, .hosts = {"a", "b"}, .ranks = 8});
   CHECK(import.config["smp_options"]["sharded_data_parallel_degree"] == 8);
@@ -344,7 +344,7 @@ TEST_CASE("--ranks and --hosts say what a file does not") {
                     Contains("--ranks"));
 }
 
-TEST_CASE("what a script does without a key is done here") {
+TEST_CASE("defaults of a script are written to the config") {
   const auto config = [](const std::string& command, const ImportOptions& options = {}) {
     return import_text_as(command + " --do_train --train_file t.txt", "job", options).config;
   };
@@ -362,7 +362,7 @@ TEST_CASE("what a script does without a key is done here") {
   CHECK_FALSE(config("run_glue.py").contains("training"));
 }
 
-TEST_CASE("SageMaker's script makes a GPT-2 from sizes alone, unless the job names another family") {
+TEST_CASE("SageMaker's script makes a GPT-2 if only sizes are given, unless the job names another family") {
   const auto import = [](json hyperparameters, const ImportOptions& options = {}) {
     hyperparameters.update({{"hidden_width", 64}, {"num_layers", 2}, {"num_heads", 2}, {"vocab_size", 256}});
     return estimator({{"entry_point", "train_gpt_simple.py"}, {"hyperparameters", hyperparameters}}, options);
@@ -394,7 +394,7 @@ TEST_CASE("fp16 of Trainer has torch's loss scale, and that of SageMaker's libra
   CHECK_FALSE(import_text_as("run_clm.py --do_train --bf16", "job").config["training"].contains("dynamic_loss_args"));
 }
 
-TEST_CASE("a width of contexts that is null sets nothing") {
+TEST_CASE("a context width of null sets nothing") {
   const Import made = estimator({{"entry_point", "train_gpt_simple.py"},
                                  {"hyperparameters", {{"max_context_width", nullptr}, {"num_layers", 2}}}});
   CHECK_FALSE(made.config.value("data", json::object()).contains("sequence_length"));
@@ -419,7 +419,7 @@ TEST_CASE("the type of a script's weights determines the precision unless bf16 o
   CHECK_THAT(unknown.refused().front()->outcome.note, Contains("must be auto, float32, bfloat16 or float16"));
 }
 
-TEST_CASE("batches mean the same where other programs count them differently") {
+TEST_CASE("batches have the same size although other programs count them differently") {
   const auto of_file = [](const std::string& text) { return import_text_as(text, "a.yaml", {}).config; };
   const std::string megatron = "distributed_type: MEGATRON_LM\nnum_processes: 4\nmegatron_lm_config:\n";
   const json both = of_file(megatron + "  megatron_lm_num_micro_batches: 4\n  megatron_lm_tp_degree: 2\n");
@@ -447,7 +447,7 @@ TEST_CASE("batches mean the same where other programs count them differently") {
   CHECK(accelerator(steps).config["training"]["gradient_accumulation_steps"] == 4);
 }
 
-TEST_CASE("names with dashes mean the same to the keys beside them") {
+TEST_CASE("names with dashes and with underscores mean the same") {
   const auto data = [](const json& hyperparameters) {
     return estimator({{"hyperparameters", hyperparameters}}).config["data"];
   };
@@ -456,7 +456,7 @@ TEST_CASE("names with dashes mean the same to the keys beside them") {
   CHECK(data({{"shuffle_train_dataset", true}, {"shuffle_seed", 7}}) == seven);
 }
 
-TEST_CASE("DeepSpeed inside of accelerate's config does what its file does without a key") {
+TEST_CASE("the DeepSpeed section of accelerate's config has the defaults of DeepSpeed's file") {
   const auto training = [](const std::string& more) {
     return import_text_as("distributed_type: DEEPSPEED\nnum_processes: 2\ndeepspeed_config:\n  zero_stage: 2\n" + more,
                           "a.yaml", {})
@@ -467,7 +467,7 @@ TEST_CASE("DeepSpeed inside of accelerate's config does what its file does witho
   CHECK(training("mixed_precision: fp16\n")["dynamic_loss_args"] == json{{"init_scale", 65536}, {"delayed_shift", 2}});
 }
 
-TEST_CASE("DeepSpeed's lines do not contradict those of the script") {
+TEST_CASE("keys of DeepSpeed's config that repeat the script's arguments do not contradict them") {
   const json both = {{"logging_steps", 10}, {"deepspeed", {{"steps_per_print", 2000}}}};
   const auto import = estimator({{"hyperparameters", both}});
   CHECK(import.refused().empty());
@@ -494,7 +494,7 @@ TEST_CASE("channels of the command line are used once") {
                     Contains("no key reads this channel"));
 }
 
-TEST_CASE("the channel test is evaluated on only if there is no other one for that") {
+TEST_CASE("the channel test is used for evaluation only if no other channel is") {
   const auto data = [](const json& inputs) { return estimator({{"inputs", inputs}}).config["data"]; };
   const std::string folder = "/opt/ml/input/data/";
   CHECK(data({{"test", "s3://a"}}) == json{{"validation", folder + "test"}});
@@ -502,7 +502,7 @@ TEST_CASE("the channel test is evaluated on only if there is no other one for th
         json{{"validation", folder + "validation"}, {"test", folder + "test"}});
 }
 
-TEST_CASE("what is switched off has no effect") {
+TEST_CASE("options that are switched off have no effect") {
   const auto import =
       estimator({{"distribution",
                   {{"smdistributed",
@@ -535,7 +535,7 @@ TEST_CASE("pipe mode and data that hosts do not share are refused by name") {
   CHECK_THAT(refusal(job, "inputs.train.input_mode"), Contains("File or FastFile"));
 }
 
-TEST_CASE("the table has no bytes that command a terminal") {
+TEST_CASE("the table contains no bytes that a terminal interprets") {
   const auto import = estimator({{"hyperparameters", {{"a\x1b[2J", "b\x1b[2J"}}}});
   CHECK(import_table(import).find('\x1b') == std::string::npos);
   CHECK(refusals_text(import).find('\x1b') == std::string::npos);

@@ -22,7 +22,7 @@ std::string mistake(const std::string& text) {
 }  // namespace
 
 #ifdef SHARDLINE_YAML
-TEST_CASE("YAML of maps, lists and plain values is read as JSON") {
+TEST_CASE("YAML with maps, lists and plain values is read like JSON") {
   const json expected = {
       {"a", "1"}, {"b", {{"c", true}, {"d", nullptr}}}, {"e", {"x", "2.5"}}, {"f", "no"}, {"g", json::array()}};
   CHECK(json_of_yaml("a: 1\nb:\n  c: true\n  d:\ne:\n- x\n- 2.5\nf: 'no'\ng: []\n", "a.yaml") == expected);
@@ -40,7 +40,7 @@ TEST_CASE("other YAML is refused with its place") {
   CHECK_THAT(mistake(std::string(100, '[')), Contains("more than 32 levels"));
 }
 #else
-TEST_CASE("a build without libyaml says so") {
+TEST_CASE("a build without libyaml refuses YAML, and the error states the reason") {
   CHECK_THAT(mistake("a: 1\n"), Contains("built without libyaml"));
 }
 #endif

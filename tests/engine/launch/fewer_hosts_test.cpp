@@ -88,7 +88,7 @@ TEST_CASE("A single host that is left does not have a setting without effect", "
   CHECK_FALSE(config_of(changes, settings_on_hosts(config, {"c"})).mpi.elastic);
 }
 
-TEST_CASE("Numbers that do not divide are named", "[fewer_hosts]") {
+TEST_CASE("The error names the numbers that do not divide", "[fewer_hosts]") {
   const Config config = config_of({{"training", {{"global_batch_size", 64}}}});
   CHECK_THAT(message_of<ConfigError>([&] {
                settings_on_hosts(config, {"a", "b", "c"});

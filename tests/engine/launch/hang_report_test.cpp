@@ -35,7 +35,7 @@ std::string report_here() {
   return log.str();
 }
 
-TEST_CASE("The first rank that fails reports for its job, whatever earlier jobs have left", "[hang_report]") {
+TEST_CASE("The first rank that fails reports for its job, even if earlier jobs have left files", "[hang_report]") {
   const TempFolder folder;
   folder.write("flight/reported", "");
   folder.write("flight/reported-earlier", "");

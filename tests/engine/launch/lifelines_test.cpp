@@ -40,7 +40,7 @@ bool becomes_true(Lifelines& lifelines, const Condition& condition) {
 
 }  // namespace
 
-TEST_CASE("Ranks learn that their launcher lets them go", "[lifelines]") {
+TEST_CASE("Ranks notice that their launcher has released them", "[lifelines]") {
   Lifelines lifelines(30s);
   const auto one = rank_at(lifelines.address()), other = rank_at(lifelines.address());
   REQUIRE(becomes_true(lifelines, [&] { return lifelines.connected() == 2; }));
@@ -50,7 +50,7 @@ TEST_CASE("Ranks learn that their launcher lets them go", "[lifelines]") {
   CHECK(lifelines.silent_hosts().empty());
 }
 
-TEST_CASE("Ranks learn that their launcher has ended", "[lifelines]") {
+TEST_CASE("Ranks notice that their launcher has ended", "[lifelines]") {
   auto lifelines = std::make_unique<Lifelines>(30s);
   const auto rank = rank_at(lifelines->address());
   REQUIRE(becomes_true(*lifelines, [&] { return lifelines->connected() == 1; }));

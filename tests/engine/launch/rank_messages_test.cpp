@@ -10,7 +10,7 @@ namespace shardline::rank_messages_test {
 
 using Catch::Matchers::Contains;
 
-TEST_CASE("News of ranks are not shown, wherever they get between other text", "[rank_messages]") {
+TEST_CASE("Status messages of ranks are not shown, wherever they occur in other text", "[rank_messages]") {
   std::ostringstream log;
   RankMessages messages(log);
   messages.add("note: shardline-rank: started\nhost a has 2 GPUs\nshardline-ra");
@@ -23,7 +23,7 @@ TEST_CASE("News of ranks are not shown, wherever they get between other text", "
   CHECK(messages.failure(1, /*stopped=*/true) == "error: disk full\n  free some room\n");
 }
 
-TEST_CASE("What only looks like news is shown", "[rank_messages]") {
+TEST_CASE("Text that only resembles a status message is shown", "[rank_messages]") {
   std::ostringstream log;
   RankMessages messages(log);
   messages.add("shardline-rank: hello\nshardline-rank: finished\n");
@@ -56,7 +56,7 @@ TEST_CASE("A message of any length is passed on", "[rank_messages]") {
   CHECK(is_passed_on);  // and does not print it
 }
 
-TEST_CASE("A killed rank is known by its signal", "[rank_messages]") {
+TEST_CASE("The message about a killed rank names the signal", "[rank_messages]") {
   std::ostringstream log;
   RankMessages messages(log);
   const std::string frame(70, '-');

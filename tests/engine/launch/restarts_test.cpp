@@ -15,13 +15,13 @@ constexpr AttemptEnd kFailedAfterSaving{.exit_code = kExitFailed, .saved_somethi
 
 }  // namespace
 
-TEST_CASE("Nothing is started again unless the config allows it", "[restarts]") {
+TEST_CASE("A failed job is restarted only if the config allows it", "[restarts]") {
   Restarts restarts(0);
   CHECK_FALSE(restarts.again_after(kFailedAfterSaving));
   CHECK(restarts.reason().empty());
 }
 
-TEST_CASE("What a restart cannot change ends the job", "[restarts]") {
+TEST_CASE("A failure that a restart cannot change ends the job", "[restarts]") {
   for (const int code : {0, kExitConfig, kExitStopped, kExitBadData}) {
     Restarts restarts(5);
     CHECK_FALSE(restarts.again_after({.exit_code = code, .saved_something = true}));
@@ -34,7 +34,7 @@ TEST_CASE("What a restart cannot change ends the job", "[restarts]") {
   CHECK_THAT(restarts.reason(), Contains("was asked to stop"));
 }
 
-TEST_CASE("A run that makes progress is started again as often as allowed", "[restarts]") {
+TEST_CASE("A run that makes progress is restarted as often as the config allows", "[restarts]") {
   Restarts restarts(3);
   for (int attempt = 1; attempt <= 3; ++attempt) {
     CHECK(restarts.again_after(kFailedAfterSaving));

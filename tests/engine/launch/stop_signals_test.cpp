@@ -51,7 +51,7 @@ void note_thread(int, siginfo_t*, void*) {
 
 // Kernels of oneDNN may use the stack pointer as another register, so a handler on their thread overwrites their
 // memory.
-TEST_CASE("No signal is handled on a thread that computes", "[stop_signals]") {
+TEST_CASE("Threads that compute handle no signals", "[stop_signals]") {
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {

@@ -37,7 +37,7 @@ TEST_CASE("answers are compared in the form of SQuAD's script") {
   }
 }
 
-TEST_CASE("case, punctuation, articles and white space do not count in answers") {
+TEST_CASE("case, punctuation, articles and white space of answers are ignored") {
   CHECK(answer_tokens("The  U.S.A.'s\tanthem, an\nX") == Texts{"usas", "anthem", "x"});
   CHECK(answer_tokens("a.an") == Texts{"aan"});
   CHECK(answer_tokens("\xE2\x82\xAC"
@@ -48,7 +48,7 @@ TEST_CASE("case, punctuation, articles and white space do not count in answers")
   CHECK(answer_tokens("X\xFFY a\xFF \xE2\x82") == Texts{"x\xFFy", "\xFF", "\xE2\x82"});
 }
 
-TEST_CASE("the best accepted answer counts") {
+TEST_CASE("an answer is compared with the best of the accepted answers") {
   const Texts gold = {"The cat", "black cat sat on the cat", "?"};
   CHECK(answer_score("cat!", gold).exact == 1);
   CHECK(answer_score("cat!", gold).f1 == 1);
@@ -60,7 +60,7 @@ TEST_CASE("the best accepted answer counts") {
   CHECK(answer_score("cat", Texts{"?"}).f1 == 0);
 }
 
-TEST_CASE("metrics of answers are those of SQuAD's script") {
+TEST_CASE("metrics of answers equal those of SQuAD's script") {
   for (const auto& c : golden_cases("questions")) {
     INFO(c.dump());
     const auto& rows = c.at("questions");
@@ -78,7 +78,7 @@ TEST_CASE("metrics of answers are those of SQuAD's script") {
   }
 }
 
-TEST_CASE("there are no metrics of no questions, nor of a probability that is NaN") {
+TEST_CASE("metrics of no questions are undefined, and a probability that is NaN is an internal error") {
   const AnswerMetrics none = answer_metrics({});
   CHECK(std::isnan(none.all.exact));
   CHECK(none.all.total == 0);

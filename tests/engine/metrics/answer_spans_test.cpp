@@ -47,7 +47,7 @@ constexpr auto kLetters = "a b c d e f";
 
 }  // namespace
 
-TEST_CASE("answers are those of transformers' run_qa") {
+TEST_CASE("answers equal those of transformers' run_qa") {
   for (const auto& c : golden_cases("spans")) {
     INFO(c.dump());
     const std::string context = c.at("context");
@@ -75,7 +75,7 @@ TEST_CASE("answers are those of transformers' run_qa") {
   }
 }
 
-TEST_CASE("an answer ends where it begins or later, and not too late") {
+TEST_CASE("an answer ends at or after its beginning and is not too long") {
   const std::vector<Window> windows = {letters({0, 1, 5, 0}, {0, 4, 1, 3})};
   CHECK(answer_text(choose(windows), kLetters) == "b c");
   CHECK(answer_text(choose(windows, {.max_tokens = 1}), kLetters) == "b");
@@ -100,7 +100,7 @@ TEST_CASE("no answer has the lowest score of all windows, and wins above the thr
   CHECK(answer_text(text, kLetters) == "b");  // of equal logits, the later one
 }
 
-TEST_CASE("no answer stays in a list that is too short for it") {
+TEST_CASE("the empty answer stays in a list that would be too short for it") {
   const AnswerChoice choice = choose({letters({-9, 2, 1}, {-9, 2, 1})}, {.n_best = 2, .may_be_none = true});
   REQUIRE(choice.best.size() == 3);
   CHECK(choice.best[2].start_logit == -9);

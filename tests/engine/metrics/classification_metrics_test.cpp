@@ -17,7 +17,7 @@ bool are_near(const PrecisionRecall& scores, double precision, double recall, do
 
 }  // namespace
 
-TEST_CASE("scores of classes are those of scikit-learn") {
+TEST_CASE("scores of classes equal those of scikit-learn") {
   for (const auto& c : golden_cases("classification")) {
     INFO(c.dump());
     const Classes predictions = c.at("predictions");
@@ -32,7 +32,7 @@ TEST_CASE("scores of classes are those of scikit-learn") {
   }
 }
 
-TEST_CASE("scores of examples with several labels are those of scikit-learn") {
+TEST_CASE("scores of examples with several labels equal those of scikit-learn") {
   for (const auto& c : golden_cases("multi_label")) {
     INFO(c.dump());
     CHECK(
@@ -52,7 +52,7 @@ TEST_CASE("scores of classes that were counted by hand") {
   CHECK(are_near(average_scores(predictions, labels, Average::weighted), 0.875, 0.5, 13.0 / 24));
 }
 
-TEST_CASE("there is no accuracy of nothing, and all other scores of it are 0") {
+TEST_CASE("without examples, accuracy is undefined and all other scores are 0") {
   CHECK(is_near(accuracy({}, {}), nullptr));
   CHECK(matthews_correlation({}, {}) == 0);
   CHECK(are_near(binary_scores({}, {}), 0, 0, 0));

@@ -16,7 +16,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-TEST_CASE("correlations and errors are those of scipy and scikit-learn") {
+TEST_CASE("correlations and errors equal those of scipy and scikit-learn") {
   for (const auto& c : golden_cases("regression")) {
     INFO(c.dump());
     const Numbers predictions = c.at("predictions");
@@ -32,7 +32,7 @@ TEST_CASE("equal values have the mean of their ranks") {
   CHECK(is_near(spearman_correlation(Numbers{-5, 0, 0, 100}, Numbers{1, 2, 3, 4}), std::sqrt(0.9)));
 }
 
-TEST_CASE("ranks take infinite values, differences do not") {
+TEST_CASE("Spearman's correlation accepts infinite values, Pearson's is NaN for them") {
   const Numbers rising = {1, 2, 3};
   CHECK(is_near(spearman_correlation(Numbers{-kInfinity, 0, kInfinity}, rising), 1.0));
   CHECK(std::isnan(pearson_correlation(Numbers{-kInfinity, 0, kInfinity}, rising)));

@@ -4,7 +4,7 @@
 
 namespace shardline::rouge_test {
 
-TEST_CASE("scores are those of rouge_score") {
+TEST_CASE("scores equal those of rouge_score") {
   struct Case {
     const char *prediction, *reference;
     double rouge1, rouge2, rouge_l, rouge_lsum;

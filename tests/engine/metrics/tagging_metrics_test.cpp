@@ -26,7 +26,7 @@ bool is_near(const EntityScores& ours, const nlohmann::json& theirs) {
 
 }  // namespace
 
-TEST_CASE("scores of entities are those of seqeval") {
+TEST_CASE("scores of entities equal those of seqeval") {
   for (const auto& c : golden_cases("tagging")) {
     INFO(c.dump());
     const TaggingMetrics ours = metrics_of(c.at("predictions"), c.at("labels"));
@@ -42,7 +42,7 @@ TEST_CASE("scores of entities are those of seqeval") {
   }
 }
 
-TEST_CASE("an entity is right if all its words are") {
+TEST_CASE("an entity is correct if all of its words are") {
   const Sentences labels = {{"O", "B-PER", "I-PER"}, {"B-LOC", "O"}};
   const TaggingMetrics metrics = metrics_of({{"O", "B-PER", "O"}, {"B-LOC", "O"}}, labels);
   CHECK(metrics.accuracy == 0.8);
@@ -61,7 +61,7 @@ TEST_CASE("all schemes give the same entities") {
   }
 }
 
-TEST_CASE("entities end with their sentence") {
+TEST_CASE("entities end at the end of their sentence") {
   CHECK(metrics_of({{"B-X"}, {"I-X"}}, {{"B-X"}, {"B-X"}}).overall.scores.f1 == 1);
 }
 

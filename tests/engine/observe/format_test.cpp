@@ -6,7 +6,7 @@
 
 namespace shardline::format_test {
 
-TEST_CASE("durations never show sixty of the smaller unit") {
+TEST_CASE("durations never show 60 seconds or minutes") {
   CHECK(format_duration(0) == "0 us");
   CHECK(format_duration(0.00025) == "250 us");
   CHECK(format_duration(0.412) == "412 ms");
@@ -35,7 +35,7 @@ TEST_CASE("tables align words to the left and numbers to the right") {
         "   10  head            96.0 MiB\n");
 }
 
-TEST_CASE("tables take missing cells, no header and letters of more than one byte") {
+TEST_CASE("tables may have missing cells, no header, and letters of more than one byte") {
   CHECK(table({}, {}) == "");
   CHECK(table({}, {{"a", "1"}, {"bcd"}}) == "a    1\nbcd\n");
   CHECK(table({"name", "x"}, {{"\xc3\xa9t\xc3\xa9", "y"}}) == "name  x\n----  -\n\xc3\xa9t\xc3\xa9   y\n");

@@ -6,7 +6,7 @@
 
 namespace shardline::memory_usage_test {
 
-TEST_CASE("touched pages count as resident, and the peak stays") {
+TEST_CASE("touched pages count as resident, and the peak does not decrease") {
   const ProcessMemory before = process_memory();
   CHECK(before.resident > 1 << 20);
   CHECK(before.peak_resident >= before.resident);

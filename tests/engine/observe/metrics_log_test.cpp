@@ -53,7 +53,7 @@ TEST_CASE("a step is one line with the keys that scripts rely on") {
         "\n");
 }
 
-TEST_CASE("numbers come back bit for bit") {
+TEST_CASE("numbers are read back with the same bits") {
   const ScratchFolder folder;
   StepMetrics metrics = some_step();
   metrics.loss = 3.2145678901234567;
@@ -66,7 +66,7 @@ TEST_CASE("numbers come back bit for bit") {
   CHECK(line["tokens"].get<int64_t>() == metrics.tokens);
 }
 
-TEST_CASE("numbers that JSON does not have are null, and named") {
+TEST_CASE("numbers that JSON cannot represent are written as null and listed by name") {
   const ScratchFolder folder;
   StepMetrics metrics = some_step();
   metrics.loss = std::numeric_limits<double>::quiet_NaN();
@@ -86,13 +86,13 @@ TEST_CASE("numbers that JSON does not have are null, and named") {
   CHECK(second == R"({"step":7,"epoch":0.5,"eval_loss":null,"eval_runtime":2.0,"non_finite":{"eval_loss":"-inf"}})");
 }
 
-TEST_CASE("an existing log is gone on with") {
+TEST_CASE("an existing log is continued") {
   const ScratchFolder folder;
   for (int run = 0; run < 2; ++run) MetricsLog(folder.path() + "/m").add(EvaluationMetrics{run, 0, {}});
   CHECK(contents(folder.path() + "/m") == "{\"step\":0,\"epoch\":0.0}\n{\"step\":1,\"epoch\":0.0}\n");
 }
 
-TEST_CASE("records that cannot be read are not taken for none") {
+TEST_CASE("records that cannot be read are an error, not an empty log") {
   const ScratchFolder folder;
   for (const std::string& path : {folder.path(), folder.path() + "/missing"}) {
     CHECK_THROWS_AS(keep_metrics_until(path, 3), RunError);

@@ -120,7 +120,7 @@ TEST_CASE("logged steps are lines above the bar") {
   CHECK(text.find("step 3/9 | loss") == std::string::npos);
 }
 
-TEST_CASE("a line of its own erases the bar first") {
+TEST_CASE("printing a separate line erases the bar first") {
   std::ostringstream out;
   Progress progress(out, Console{true, 100}, {}, [] { return 0.; });
   progress.add(at_step(1), 2);
@@ -131,7 +131,7 @@ TEST_CASE("a line of its own erases the bar first") {
   CHECK(out.str().ends_with("3.0000\n"));
 }
 
-TEST_CASE("nothing that is drawn wraps, however narrow the terminal") {
+TEST_CASE("drawn lines do not wrap, however narrow the terminal is") {
   for (const int columns : {1, 2, 10, 40, 80, 85, 200}) {
     std::ostringstream out;
     Progress progress(out, Console{true, columns}, {}, [] { return 0.; });
@@ -141,7 +141,7 @@ TEST_CASE("nothing that is drawn wraps, however narrow the terminal") {
   }
 }
 
-TEST_CASE("a cut never leaves half a letter") {
+TEST_CASE("truncation never leaves part of a character") {
   std::ostringstream out;
   Progress progress(out, Console{true, 4}, {}, [] { return 0.; });
   progress.update(1, 0, "ab\xc3\xa9");
@@ -172,7 +172,7 @@ TEST_CASE("the same work may begin again, and the total may be unknown or nothin
                                                         "evaluating: 0 B of 2 B (0%)", "reading: 5 B", "writing: 0 B"});
 }
 
-TEST_CASE("work that ends as it begins is not shown") {
+TEST_CASE("work that ends immediately is not shown") {
   for (const bool terminal : {false, true}) {
     std::ostringstream out;
     Progress progress(out, Console{terminal, 80}, {}, [] { return 0.; });

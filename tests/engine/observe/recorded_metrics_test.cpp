@@ -57,7 +57,7 @@ TEST_CASE("Records are read as MetricsLog wrote them", "[observe]") {
   CHECK(read.evaluations[0].values[1].second == 1.5);
 }
 
-TEST_CASE("Files that are no records are refused", "[observe]") {
+TEST_CASE("Files that do not contain records are refused", "[observe]") {
   const ScratchFolder folder;
   const std::string path = folder.path() + "/metrics.jsonl";
   CHECK_THROWS_AS(read_metrics(path), DataError);

@@ -31,7 +31,7 @@ std::string contents(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("CRC-32C of the published vectors") {
+TEST_CASE("CRC-32C gives the published values") {
   CHECK(crc32c("") == 0);
   CHECK(crc32c("123456789") == 0xe3069283u);
   CHECK(crc32c(std::string(32, '\0')) == 0x8a9136aau);  // RFC 3720, B.4
@@ -82,7 +82,7 @@ TEST_CASE("the event file begins with its version and uses Hugging Face's tags")
   CHECK(contents(writer.path()) == expected);
 }
 
-TEST_CASE("events that cannot be read are not taken for none") {
+TEST_CASE("events that cannot be read are an error, not an empty file") {
   const ScratchFolder folder;
   for (const std::string& path : {folder.path(), folder.path() + "/missing"}) {
     CHECK_THROWS_AS(keep_events_until(path, 3), RunError);

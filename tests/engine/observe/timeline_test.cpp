@@ -95,7 +95,7 @@ TEST_CASE("kept activations and the process's tensors are counters, and a curve 
   CHECK(page.find("<path fill=") != std::string::npos);
 }
 
-TEST_CASE("the idle share is what instructions leave of the step, without what they waited") {
+TEST_CASE("the idle share is the part of a step in which no instruction computes") {
   const Mesh mesh("DPT", 1, 2, 1);
   StepRecords one{.start = 10, .end = 14}, other{.start = 10, .end = 14};
   one.instructions = {ran(Op::forward, 0, 10, 12), ran(Op::send_activation, 0, 12, 13),
@@ -118,7 +118,7 @@ TEST_CASE("other ranks' operations, earlier ones and unfinished ones are left ou
   CHECK_FALSE(rank_timeline(mesh, 0, step, 0).complete);
 }
 
-TEST_CASE("spans that overlap have rows of their own, and clocks are aligned") {
+TEST_CASE("spans that overlap are drawn in separate rows, and clocks are aligned") {
   const Mesh mesh("DPT", 1, 1, 1);
   StepRecords step{.start = 1, .end = 2, .first_flight = 1};
   step.instructions = {ran(Op::forward, 0, 1, 1.5), ran(Op::forward, 1, 1.5, 2)};

@@ -148,7 +148,7 @@ TEST_CASE("Ticks are readable", "[page]") {
   CHECK(tick_text(3e-5) == "3e-05");
 }
 
-TEST_CASE("Bars add up their parts", "[page]") {
+TEST_CASE("The length of a bar is the sum of its parts", "[page]") {
   const std::string svg = bars_svg({.title = "Memory",
                                     .parts = {"weights", "activations"},
                                     .rows = {{"rank 0", {1024, 3072}}, {"rank 1", {0, 2048}}},
@@ -160,14 +160,14 @@ TEST_CASE("Bars add up their parts", "[page]") {
       bars_svg({.title = "Memory", .parts = {"weights"}, .rows = {{"rank 0", {0}}}, .format = format_bytes}), "nan"));
 }
 
-TEST_CASE("A map shows each coefficient once", "[page]") {
+TEST_CASE("A map shows each coefficient exactly once", "[page]") {
   const std::string svg = heat_map_svg("Map", {"devices", "cost"}, {{1.0, -0.25}, {-0.25, std::nullopt}});
   CHECK(count_of(svg, "<rect") == 3);
   CHECK(has(svg, "devices and cost: -0.250"));
   CHECK(has(svg, "var(--negative)"));
 }
 
-TEST_CASE("A chart of one point has its tick alone, and a mark in its legend", "[page]") {
+TEST_CASE("A chart of one point has a single tick, and a mark in its legend", "[page]") {
   const std::string one = chart_svg(chart_of({{40, 2}}));
   CHECK(has(one, ">40<"));
   for (const char* tick : {">39<", ">39.5<", ">40.5<", ">41<"}) CHECK_FALSE(has(one, tick));
@@ -175,7 +175,7 @@ TEST_CASE("A chart of one point has its tick alone, and a mark in its legend", "
   CHECK(count_of(chart_svg(chart_of({{40, 2}, {41, 3}})), "<circle") == 2);  // of the points
 }
 
-TEST_CASE("A page escapes its texts and closes what it opens", "[page]") {
+TEST_CASE("A page escapes its texts and closes all of its elements", "[page]") {
   HtmlPage page("Study <1> & \"2\"");
   page.paragraph("a < b");
   page.figure("<svg></svg>", "one");

@@ -81,7 +81,7 @@ const std::vector<std::string> kOffload = {"no", "checkpointed", "all"};
 
 }  // namespace
 
-TEST_CASE("the plan's peak of activations is what every rank counts") {
+TEST_CASE("the plan's peak of activations equals what every rank counts") {
   int choices = 0;
   CaseSample sample(5);
   const auto check = [&](const Choice& c) {
@@ -116,7 +116,7 @@ TEST_CASE("the plan's peak of activations is what every rank counts") {
   CHECK(choices == (4 * 7 + 2 * 6) * 15);
 }
 
-TEST_CASE("the plan's peak of activations is what every rank counts where units are whole on all T ranks") {
+TEST_CASE("the plan's peak of activations equals what every rank counts if units are whole on all T ranks") {
   CaseSample sample(4);
   for (const char* whole : {"*", "*attn", "*mlp", "embedding.*|head.*", "h.[024].attn|h.[0135].mlp"})
     for (const char* optimize : {"speed", "memory"})
@@ -139,7 +139,7 @@ TEST_CASE("the plan's peak of activations is what every rank counts where units 
         }
 }
 
-TEST_CASE("the plan's peak of activations is what every rank counts where some parameters are frozen") {
+TEST_CASE("the plan's peak of activations equals what every rank counts if some parameters are frozen") {
   using Patterns = std::vector<std::string>;
   CaseSample sample(3);
   for (const auto& trained : {Patterns{"head.ln_f.*"}, {"h.2.mlp.*", "h.4.ln_1.*"}, {"h.[34].attn.*"}, {"*bias"}})
@@ -166,7 +166,7 @@ TEST_CASE("the plan's peak of activations is what every rank counts where some p
       }
 }
 
-TEST_CASE("the plan's peak of activations is what every rank counts, of GPT-J's parallel branches") {
+TEST_CASE("the plan's peak of activations equals what every rank counts for GPT-J's parallel branches") {
   CaseSample sample(3);
   for (const auto& [pipeline, recompute, offload] : {std::tuple{"interleaved", "none", "no"},
                                                      {"zb_h2", "none", "no"},
@@ -199,7 +199,7 @@ TEST_CASE("the plan's peak of activations is what every rank counts, of GPT-J's 
 
 // With one rank, nothing is sent to others: what the allocator holds in addition to the counted activations never
 // changes.
-TEST_CASE("what is counted is all that the process keeps between instructions") {
+TEST_CASE("counted bytes are all bytes that the process keeps between instructions") {
   use_caching_allocator();
   OnesSource data(kSamples, kLength);
   CaseSample sample(4);
@@ -232,7 +232,7 @@ TEST_CASE("what is counted is all that the process keeps between instructions") 
         }
 }
 
-TEST_CASE("recomputing and moving out keep less") {
+TEST_CASE("recomputation and offloading reduce the kept bytes") {
   const auto peak = [](const nlohmann::json& recompute, const std::string& offload) {
     return planned_and_counted({.recompute = recompute, .offload = offload});
   };

@@ -44,7 +44,7 @@ TEST_CASE("the config alone decides whether a plan has the runtime of GPUs") {
   }
 }
 
-TEST_CASE("a plan has the head's block of logits of the device that it is for") {
+TEST_CASE("a plan counts the head's block of logits as the device allocates it") {
   for (const bool bf16 : {true, false}) {
     CAPTURE(bf16);
     const Forecast cpu = forecast_on("cpu", bf16), gpu = forecast_on("cuda", bf16);

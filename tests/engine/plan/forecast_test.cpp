@@ -96,7 +96,7 @@ void compare(const Choice& choice) {
 
 }  // namespace
 
-TEST_CASE("a plan's memory is what every rank holds, class by class") {
+TEST_CASE("a plan's memory equals what every rank holds, class by class") {
   int settings = 0;
   for (const auto& [p, t, d] : {std::tuple{1, 1, 1}, {2, 1, 1}, {3, 1, 1}, {1, 2, 1}, {1, 3, 2}, {2, 2, 1}, {2, 3, 2}})
     for (const bool tied : {true, false})
@@ -130,7 +130,7 @@ TEST_CASE("a plan's memory is what every rank holds, class by class") {
   CHECK(settings >= 46);
 }
 
-TEST_CASE("no cut loses a layer or a parameter, for any model, degree and weight of memory") {
+TEST_CASE("no partition loses a layer or a parameter, for any model, degree and memory_weight") {
   std::mt19937 random(7);
   const auto pick = [&](int from, int to) { return std::uniform_int_distribution<int>(from, to)(random); };
   for (int round = 0; round < 200; ++round) {

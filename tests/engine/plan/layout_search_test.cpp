@@ -185,7 +185,7 @@ void require_same(const Layout& wanted, const Layout& made, size_t layers) {
 
 }  // namespace
 
-TEST_CASE("the settings of a candidate make what the search priced") {
+TEST_CASE("the settings of a candidate select the layout that the search priced") {
   Draw draw(20260301);
   int searched = 0, offered = 0;
   std::set<std::string> keys;

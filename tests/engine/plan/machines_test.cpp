@@ -64,7 +64,7 @@ TEST_CASE("products in TF32 are planned at half the rate of bf16") {
   CHECK(planning_cluster(config, 8).peak(Precision::fp32) == 156e12);
 }
 
-TEST_CASE("a profile of this machine says nothing about the machines of a file") {
+TEST_CASE("a profile of this machine is refused for the machines of a cluster file") {
   const TempFolder folder;
   Config config = config_with(nlohmann::json::object());
   config.cluster = cluster_in(folder);

@@ -78,7 +78,7 @@ double counted_over_planned(const Choice& choice) {
 
 }  // namespace
 
-TEST_CASE("the plan of a new family is what ranks count") {
+TEST_CASE("the plan of a new family equals what ranks count") {
   register_post_norm_family();
   use_caching_allocator();
   CaseSample sample(5);

@@ -78,7 +78,7 @@ Config read(const json& file) {
 
 }  // namespace
 
-TEST_CASE("what advice says to set makes a plan that fits, whoever places the layers") {
+TEST_CASE("following the advice makes a plan that fits, with automatic and manual placement") {
   ClusterFile cluster;
   const json placed[] = {{{"auto_partition", true}},
                          {{"auto_partition", true}, {"memory_weight", 1}},
@@ -139,7 +139,7 @@ TEST_CASE("candidates of more ranks do not share the memory cap of a process") {
   CHECK(offered == 10);
 }
 
-TEST_CASE("a list of candidates says by what the others lose") {
+TEST_CASE("a list of candidates states why the others are slower") {
   ClusterFile cluster;
   json file = file_of(json::object());
   file["cluster"] = cluster.write(4, 2, 1e12);

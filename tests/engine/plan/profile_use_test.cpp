@@ -73,7 +73,7 @@ struct Change {
 
 }  // namespace
 
-TEST_CASE("a setting that changes a measured time keeps a profile from being used") {
+TEST_CASE("a profile is not used if a setting that changes a measured time differs") {
   const Profile profile = profile_of(Case(nlohmann::json::object()));
   CHECK(Case(nlohmann::json::object()).why_not(profile) == "");
   const std::vector<Change> changes = {
@@ -127,7 +127,7 @@ TEST_CASE("a setting that changes a measured time keeps a profile from being use
   }
 }
 
-TEST_CASE("a setting that changes no measured time leaves a profile usable") {
+TEST_CASE("a profile is used if only settings that change no measured time differ") {
   const Profile profile = profile_of(Case(nlohmann::json::object()));
   for (const char* patch : {
            R"({"model": {"config": {"n_layer": 7}}})",
@@ -148,7 +148,7 @@ TEST_CASE("a setting that changes no measured time leaves a profile usable") {
   CHECK(Case(fp16(8)).why_not(profile_of(Case(fp16(1)))) == "");
 }
 
-TEST_CASE("a profile of another job is refused before it prices a plan") {
+TEST_CASE("a profile of another job is refused before it is used for a plan") {
   const Case sgd(nlohmann::json{{"training", {{"optim", "sgd"}}}}), adamw(nlohmann::json::object());
   const auto plan_with = [](const Case& c, Profile profile) {
     profile.device = {

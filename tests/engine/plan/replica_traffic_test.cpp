@@ -54,7 +54,7 @@ TEST_CASE("the text about gradients has the number of segments, the smallest, th
   CHECK_THAT(told(zero3, 2, {0, 1}).gathered, Contains("none") && Contains("sdp_param_persistence_threshold"));
 }
 
-TEST_CASE("the text about gathering says whether it takes two steps, and why") {
+TEST_CASE("the text about gathering states whether it takes two steps, and why") {
   const nlohmann::json zero3 = {{"sharded_data_parallel_degree", 4}, {"sdp_param_persistence_threshold", 0}};
   CHECK(told({{"ddp", true}}, 4, {0, 0, 1, 1}).gathered == "");
   CHECK_THAT(told(zero3, 4, {}).gathered, Contains("one step") && Contains("on one host"));

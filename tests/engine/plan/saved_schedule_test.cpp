@@ -70,7 +70,7 @@ std::vector<double> losses(const std::string& pipeline, const std::string& shard
 
 }  // namespace
 
-TEST_CASE("a saved schedule has the instructions of the named one, whatever was sharded where it was saved") {
+TEST_CASE("a saved schedule has the instructions of the named one, for any sharding of the run that saved it") {
   for (const auto& name : schedule_names())
     for (const auto& [written, ignored] : kShardings) {
       const auto file = saved(plan_of(name, written));

@@ -99,7 +99,7 @@ bool has_head(const std::string& family, const std::string& task) {
 
 }  // namespace
 
-TEST_CASE("the plan's peak of activations is what every rank counts, of every family and head") {
+TEST_CASE("the plan's peak of activations equals what every rank counts for every family and head") {
   const std::array<Layout, 5> layouts = {{{1, 1, "speed", "simple"},
                                           {2, 1, "speed", "interleaved"},
                                           {1, 2, "memory", "simple"},

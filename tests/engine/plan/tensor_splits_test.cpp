@@ -108,7 +108,7 @@ TEST_CASE("the bubble is rounded to tenths of a percent") {
   CHECK_THAT(plan_text(plan_model(config, 2).plan, 80), Contains("bubble 20 % with equal costs"));
 }
 
-TEST_CASE("the last entry that names a unit counts, also against the rule") {
+TEST_CASE("the last entry that names a unit applies, even against the default rule") {
   const json rules = {rule("*mlp", false), rule("h.1.*", true), rule("h.2.attn", false)};
   CHECK(whole({.rules = rules}) ==
         "h.0.mlp: asked for by \"*mlp\"; h.2.attn: asked for by \"h.2.attn\"; "
@@ -122,7 +122,7 @@ TEST_CASE("the last entry that names a unit counts, also against the rule") {
   CHECK_THROWS_WITH(planned({.t = 1, .rules = {rule("h.3.mlp", false)}}), Contains("matches no unit"));
 }
 
-TEST_CASE("tied units are decided as one") {
+TEST_CASE("tied units are split together or not at all") {
   CHECK(whole({.rules = {rule("head.*", false)}}) ==
         "embedding.wte: asked for by \"head.*\"; head.lm_head: asked for by \"head.*\"");
   CHECK(whole({.rules = {rule("head.*", false), rule("embedding.*", "auto")}}) ==

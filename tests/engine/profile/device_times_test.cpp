@@ -26,13 +26,13 @@ Found found_for(double rate) {
 
 }  // namespace
 
-TEST_CASE("the rate of a device is that of a product that occupies it, however fast it is") {
+TEST_CASE("the rate of a device is measured with a product that occupies it, however fast it is") {
   CHECK(found_for(1e11).sizes == std::vector<int64_t>{1024});
   CHECK(found_for(1e15).sizes == std::vector<int64_t>{1024, 2048, 4096, 8192});
   for (const double rate : {1e11, 20e12, 312e12, 1e15, 2.5e15}) CHECK_THAT(found_for(rate).rate, WithinRel(rate, 0.03));
 }
 
-TEST_CASE("the product that measures a device does not grow beyond what a device holds") {
+TEST_CASE("the product that measures a device does not grow beyond its memory") {
   const Found found = found_for(1e20);
   CHECK(found.sizes.back() == 16384);
   CHECK(std::isfinite(found.rate));

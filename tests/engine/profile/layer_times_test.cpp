@@ -88,7 +88,7 @@ TEST_CASE("equal blocks are measured once") {
   CHECK(distinct_layers(uneven).layers.size() == 4);
 }
 
-TEST_CASE("FLOPs and kept bytes that are seen are those that layers state") {
+TEST_CASE("observed FLOPs and kept bytes equal those that layers state") {
   for (const auto& [t, optimize, dropout] : {std::tuple{1, "speed", 0.0}, {2, "speed", 0.1}, {2, "memory", 0.0}}) {
     INFO("T=" << t << " " << optimize << ", dropout " << dropout);
     const auto measured = measure(config_of(1, t, optimize, dropout));
@@ -123,7 +123,7 @@ TEST_CASE("FLOPs and kept bytes that are seen are those that layers state") {
 }
 
 // A skipped update is an error, so what is measured is an update; no times need to be compared.
-TEST_CASE("in fp16 every measured step updates, whatever the run's loss scale") {
+TEST_CASE("in fp16, every measured step updates the weights, for any loss scale of the run") {
   for (const auto& scale : {nlohmann::json::object(), nlohmann::json{{"static_loss_scale", 1e30}}}) {
     nlohmann::json more = {{"training", scale}};
     more["training"]["fp16"] = true;
@@ -136,7 +136,7 @@ TEST_CASE("in fp16 every measured step updates, whatever the run's loss scale") 
   CHECK_THROWS_WITH(measure(config_of(1, 1, "speed", 0, overflows)), Catch::Contains("overflow fp16"));
 }
 
-TEST_CASE("links are those of the groups, and the profile knows where it may be used") {
+TEST_CASE("a profile has links for groups of several ranks, and states where it may be used") {
   const Config config = config_of(2, 2, "speed", 0);
   const auto [model, plan, profile] = measure(config);
   for (const char* operation : {"all_reduce", "all_gather", "reduce_scatter"})

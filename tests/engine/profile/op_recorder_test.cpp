@@ -23,7 +23,7 @@ std::vector<OpRecorder::Event> ops_of(const std::function<void()>& run) {
 
 }  // namespace
 
-TEST_CASE("ops are recorded with their shapes, without those that they run themselves") {
+TEST_CASE("ops are recorded with their shapes, but not the ops that they call") {
   const auto x = at::ones({6, 4}), w = at::ones({5, 4}), dy = at::ones({6, 5});
   auto y = at::ones({6, 5}), dx = at::ones({6, 4}), dw = at::ones({5, 4});
   for (const auto products : {ProductLibrary::aten, ProductLibrary::automatic}) {
@@ -55,7 +55,7 @@ TEST_CASE("a recorder records its own thread during its lifetime") {
   CHECK(ops_of([&] { at::mm(x, x); }).size() == 1);
 }
 
-TEST_CASE("flops follow from shapes") {
+TEST_CASE("FLOPs are computed from shapes") {
   CHECK(flops_of({0, "aten::mm", {{2, 3}, {3, 5}}}) == 60);
   CHECK(flops_of({0, "aten::addmm", {{5}, {2, 3}, {3, 5}, {}, {}}}) == 60);
   CHECK(flops_of({0, "aten::bmm", {{7, 2, 3}, {7, 3, 5}}}) == 420);

@@ -51,7 +51,7 @@ TEST_CASE("A trace becomes the rows of its ranks", "[report]") {
   CHECK(timeline.seconds == Approx(3.25));
 }
 
-TEST_CASE("Names with a chunk are read, and what is no instruction is left out", "[report]") {
+TEST_CASE("Names with a chunk are read, and events that are no instructions are left out", "[report]") {
   json events = json::array();
   for (const std::string name : {"B2/1", "F", "Fx", "B2/", "X1", std::string(1, '\0').c_str(), ""})
     events.push_back({{"ph", "X"}, {"cat", "instructions"}, {"pid", 5}, {"ts", 1}, {"dur", 2}, {"name", name}});

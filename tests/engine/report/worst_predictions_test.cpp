@@ -22,7 +22,7 @@ std::optional<JudgedPrediction> judge(const json& prediction, const json& row, c
 
 }  // namespace
 
-TEST_CASE("A wrong label is worse the more certain it is, a right one the less", "[report]") {
+TEST_CASE("A wrong label is worse if its probability is higher, a correct one if it is lower", "[report]") {
   const auto wrong = judge({{"label", "bad"}, {"score", 0.9}}, {{"text", "fine"}, {"label", "good"}});
   const auto unsure = judge({{"label", "good"}, {"score", 0.6}}, {{"text", "fine"}, {"label", "good"}});
   const auto sure = judge({{"label", "good"}, {"score", 0.99}}, {{"text", "fine"}, {"label", 1}});
@@ -36,7 +36,7 @@ TEST_CASE("A wrong label is worse the more certain it is, a right one the less",
   CHECK_FALSE(judge({{"label", "bad"}, {"score", 0.9}}, {{"text", "fine"}}));
 }
 
-TEST_CASE("Numbers, lists of labels, tags and answers are judged, too", "[report]") {
+TEST_CASE("Numbers, lists of labels, tags and answers are compared, too", "[report]") {
   CHECK(judge({{"score", 2.5}}, {{"text", "a"}, {"label", "4.0"}})->badness == 1.5);
   CHECK_FALSE(judge({{"score", 2.5}}, {{"text", "a"}, {"label", "four"}}));
   const json sets = {{"labels", {"good", "bad"}}, {"scores", json::object()}};
@@ -85,7 +85,7 @@ TEST_CASE("The worst predictions of a file are found, with the numbers of their 
       record,
       json{{"files", {"others.jsonl"}}, {"digest", digest_of_contents({{folder.path() + "/others.jsonl"}})}}.dump());
   CHECK_FALSE(read_predictions(run));
-  CHECK_THAT(run.notes.at(0), Catch::Matchers::EndsWith("was made from other data than the run's: others.jsonl"));
+  CHECK_THAT(run.notes.at(0), Catch::Matchers::EndsWith("was made from data other than the run's: others.jsonl"));
   run.notes.clear();
   std::filesystem::remove(record);
   write_file(folder.path() + "/fewer.jsonl", rows.substr(0, rows.rfind('\n', rows.size() - 2) + 1));

@@ -21,7 +21,7 @@ TEST_CASE("a machine without control groups has no limit") {
   CHECK(std::isinf(machine.memory().available));
 }
 
-TEST_CASE("the lowest limit of a group and its ancestors counts, and caches of files do not") {
+TEST_CASE("the limit is the lowest of a group and its ancestors, and file caches do not count as used") {
   const Machine machine;
   machine.write("proc/self/cgroup", "0::/job/step\n");
   machine.write("sys/fs/cgroup/job/step/memory.max", "max\n");

@@ -4,7 +4,7 @@
 
 namespace shardline::local_cluster_test {
 
-TEST_CASE("the rates of a GPU follow from what it says of itself, as its data sheet states them", "[engine][cluster]") {
+TEST_CASE("the rates computed from a GPU's properties are those of its data sheet", "[engine][cluster]") {
   struct Sheet {
     GpuFacts gpu;
     double fp32, fp16, bf16;  // TFLOP/s; bf16 0: the GPU has no bf16

@@ -10,7 +10,7 @@ namespace shardline::memory_room_test {
 
 using Catch::Contains;
 
-TEST_CASE("the copies of a checkpoint of all ranks of a host must have room there") {
+TEST_CASE("a host must have room for the copies of a checkpoint of all of its ranks") {
   constexpr double kGiB = 1 << 30;
   const MemoryRoom here{.id = "0", .text = "host a", .free_bytes = 4 * kGiB, .bytes = 8 * kGiB};
   const MemoryRoom there{.id = "2", .text = "host b", .free_bytes = 2 * kGiB, .bytes = 8 * kGiB};
@@ -25,7 +25,7 @@ TEST_CASE("the copies of a checkpoint of all ranks of a host must have room ther
   CHECK_NOTHROW(check_snapshot_room({here, here, here, there}, {1 * kGiB, 1 * kGiB, 2 * kGiB, 2 * kGiB}));
 }
 
-TEST_CASE("ranks of one host share its memory, whatever the hosts are called") {
+TEST_CASE("ranks of one host share its memory, for any host names") {
   run_ranks(3, [](CommunicatorPtr world) {
     const auto hosts = gather_host_rooms(*world, {0, 0, 2});
     REQUIRE(hosts.size() == 3);

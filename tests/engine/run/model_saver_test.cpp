@@ -185,7 +185,7 @@ TEST_CASE("a directory that appears late, or that only replicas do not see, is s
   CHECK(has_model(one.path()));
 }
 
-TEST_CASE("a saver that saves again writes the values of then, on every rank") {
+TEST_CASE("a saver that saves again writes the current values of every rank") {
   const ScratchDirectory scratch;
   const nlohmann::json smp =
       GENERATE(nlohmann::json{{"pipeline_parallel_degree", 2}}, nlohmann::json{{"tensor_parallel_degree", 2}});
@@ -234,7 +234,7 @@ TEST_CASE("the room for the model is reserved before the first step and given ba
   });
 }
 
-TEST_CASE("a small vocabulary does not get the family's default ends of texts, which are outside of it") {
+TEST_CASE("a small vocabulary does not get the family's default end-of-text ids, which are outside of it") {
   const ScratchDirectory scratch;
   nlohmann::json stated = kRandom;
   stated["config"]["eos_token_id"] = 7;

@@ -51,7 +51,7 @@ const json kSmall = {{"vocab_size", 256}, {"n_positions", 32}, {"n_embd", 16}, {
 
 }  // namespace
 
-TEST_CASE("no_decay_patterns take weight decay off parameters of the model that is planned", "[spec]") {
+TEST_CASE("no_decay_patterns exclude parameters of the planned model from weight decay", "[spec]") {
   const RunFolder folder("no-decay-plan");
   const auto t = GENERATE(1, 2);
   const json layout = {{"smp_options", {{"tensor_parallel_degree", t}}}};
@@ -84,7 +84,7 @@ TEST_CASE("no_decay_patterns change what a run trains", "[spec]") {
   CHECK_FALSE(same("wpe.weight"));
 }
 
-TEST_CASE("an unknown key of model.config is refused with the nearest one", "[spec]") {
+TEST_CASE("an unknown key of model.config is refused, and the error suggests the nearest one", "[spec]") {
   const RunFolder folder("unknown-keys");
   const auto with = [&](const json& keys) { return mistakes_in(tiny_run(folder, {{"model", {{"config", keys}}}})); };
   CHECK_THAT(with({{"n_layers", 3}}),
@@ -110,7 +110,8 @@ TEST_CASE("an unknown key of model.config is refused with the nearest one", "[sp
               {"architectures", {"GPT2LMHeadModel"}}}) == "");
 }
 
-TEST_CASE("keys of model.config that would train another model elsewhere are refused, the rest is noted", "[spec]") {
+TEST_CASE("keys of model.config with which other programs would train another model are refused, others are noted",
+          "[spec]") {
   const RunFolder folder("no-effect-keys");
   const auto run = [&](const json& keys) { return tiny_run(folder, {{"model", {{"config", keys}}}}); };
   const auto with = [&](const json& keys) { return mistakes_in(run(keys)); };
@@ -222,7 +223,7 @@ TEST_CASE("all mistakes of a config file come at once, those of its model among 
              Contains("run.json: /model/config/n_head: n_embd (16) must be a multiple of n_head (3); got 3"));
 }
 
-TEST_CASE("keys that name layers, and degrees, are reported together where the model has no such", "[spec]") {
+TEST_CASE("patterns and degrees that the model does not have are reported together", "[spec]") {
   const RunFolder folder("names");
   const json smp = {{"activation_checkpointing", {{{"layers", "h.9"}, {"strategy", "each"}}}},
                     {"tensor_parallel_layers", {{{"pattern", "h.9.mlp"}, {"split", false}}}},
@@ -312,7 +313,7 @@ TEST_CASE("a directory is evaluated with samples that its positions allow", "[sp
                     Contains("/data/sequence_length: must be at most the number of the model's positions (32)"));
 }
 
-TEST_CASE("samples longer than the model's positions are a mistake of the file", "[spec]") {
+TEST_CASE("samples longer than the model's positions are an error in the config", "[spec]") {
   const RunFolder folder("positions");
   const auto text =
       mistakes_in(tiny_run(folder, {{"data", {{"sequence_length", 64}}}, {"training", {{"optm", "sgd"}}}}));

@@ -100,7 +100,7 @@ TEST_CASE("A new or empty output directory is accepted, and made", "[output_dir]
   check_output_dir(config, small_model());
 }
 
-TEST_CASE("What a run leaves that ended before its first step does not keep it from being repeated", "[output_dir]") {
+TEST_CASE("Files of a run that ended before its first step do not prevent a repetition", "[output_dir]") {
   const TempFolder folder;
   const std::string out = folder.path() / "out";
   const nlohmann::json once = {{"training", {{"overwrite_output_dir", false}}}};
@@ -129,7 +129,7 @@ TEST_CASE("What a run leaves that ended before its first step does not keep it f
   CHECK(std::distance(fs::directory_iterator(out), fs::directory_iterator()) == 3);
 }
 
-TEST_CASE("Records are copied without the model and what users have added", "[output_dir]") {
+TEST_CASE("Records are copied without the model and without files that users have added", "[output_dir]") {
   const Earlier earlier;
   earlier.write("out/predictions.jsonl", "new");
   earlier.write("copy/predictions.jsonl", "of an earlier attempt");
@@ -171,7 +171,7 @@ TEST_CASE("A directory of checkpoints in output_dir does not keep a run from bei
   CHECK_THAT(refusal(config("auto")), Contains("is not empty"));
 }
 
-TEST_CASE("Somebody's files are overwritten only on demand", "[output_dir]") {
+TEST_CASE("Files of users are overwritten only with overwrite_output_dir", "[output_dir]") {
   const Earlier earlier;
   const auto before = earlier.files("out");
   const Config config = config_for(earlier.path("out"), {{"training", {{"overwrite_output_dir", false}}}});
@@ -182,7 +182,8 @@ TEST_CASE("Somebody's files are overwritten only on demand", "[output_dir]") {
   CHECK_THAT(refusal(config_for(earlier.path("out/mine.txt"))), Contains("mine.txt is a file; name a directory"));
 }
 
-TEST_CASE("An earlier run's records go, its model waits in previous-model, and other files stay", "[output_dir]") {
+TEST_CASE("An earlier run's records are removed, its model is moved to previous-model, and other files stay",
+          "[output_dir]") {
   const Earlier earlier;
   const Config config = config_for(earlier.path("out"));
   prepare(config);
@@ -214,7 +215,7 @@ TEST_CASE("An earlier run's records go, its model waits in previous-model, and o
   CHECK(read_file(earlier.path("out/previous-model/config.json")) == "new");
 }
 
-TEST_CASE("A model that a killed run was moving is put together, and replaces the one that waits", "[output_dir]") {
+TEST_CASE("A model that a killed run was moving is completed, and replaces previous-model", "[output_dir]") {
   const TempFolder folder;
   const Config config = config_for(folder.path() / "out");
   for (const char* name : {"previous-model/config.json", "previous-model/model.safetensors"})
@@ -245,7 +246,7 @@ TEST_CASE("The file `newest` names a checkpoint that is not set aside, or is rem
   CHECK_FALSE(fs::exists(folder.path() / "out/newest"));
 }
 
-TEST_CASE("A disk without room for what a host gets of the checkpoints is refused, and the host is named",
+TEST_CASE("A disk without room for a host's part of the checkpoints is refused, and the error names the host",
           "[output_dir]") {
   const TempFolder folder;
   const Config config = config_for(folder.path() / "out", {{"training", {{"save_total_limit", 2}}}});
@@ -256,7 +257,7 @@ TEST_CASE("A disk without room for what a host gets of the checkpoints is refuse
   check_checkpoint_room(config_for(folder.path() / "out", {{"training", {{"save_strategy", "no"}}}}), 1e18);
 }
 
-TEST_CASE("A checkpoint is the run's own by its place or by what it links to", "[output_dir]") {
+TEST_CASE("A checkpoint belongs to a run by its path or by the target of its link", "[output_dir]") {
   const TempFolder folder;
   const Config config = config_for(folder.path() / "out");
   fs::create_directories(folder.path() / "out/checkpoint-4");
@@ -271,7 +272,7 @@ TEST_CASE("A checkpoint is the run's own by its place or by what it links to", "
     CHECK_FALSE(is_in_place(config, folder.path() / other));
 }
 
-TEST_CASE("What killed runs left of checkpoints goes", "[output_dir]") {
+TEST_CASE("Incomplete checkpoints of killed runs are removed", "[output_dir]") {
   const TempFolder folder;
   for (const char* name :
        {"checkpoint-5.0123456789abcdef.incomplete", "checkpoint-6.incomplete", "checkpoint-7",
@@ -291,7 +292,7 @@ TEST_CASE("What killed runs left of checkpoints goes", "[output_dir]") {
   CHECK(read_file(folder.path() / "checkpoints/checkpoint-9.superseded/manifest.json") == "checkpoint-9");
 }
 
-TEST_CASE("One run at a time has an output directory", "[output_dir]") {
+TEST_CASE("Only one run at a time can use an output directory", "[output_dir]") {
   const Earlier earlier;
   const Config config = config_for(earlier.path("out"));
   std::optional<std::vector<OutputLock>> first = lock_output_dir(config, small_model());
@@ -314,7 +315,7 @@ TEST_CASE("One run at a time has an output directory", "[output_dir]") {
   CHECK_THAT(read_file(earlier.path("out") / OutputLock::kFile), Contains(std::to_string(::getpid())));
 }
 
-TEST_CASE("One run at a time has a directory of checkpoints", "[output_dir]") {
+TEST_CASE("Only one run at a time can use a directory of checkpoints", "[output_dir]") {
   const TempFolder folder;
   const std::string shared = folder.path() / "checkpoints";
   const auto run = [&](const std::string& out, const std::string& checkpoints) {

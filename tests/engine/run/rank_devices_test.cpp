@@ -15,7 +15,7 @@ namespace {
 
 using Catch::Contains;
 
-TEST_CASE("ranks have devices of their own where no two names are equal") {
+TEST_CASE("ranks have their own devices if no two names of devices are equal") {
   CHECK(each_has_its_own({"a GPU-1", "a GPU-2", "b GPU-1"}));
   CHECK(!each_has_its_own({"a GPU-1", "a GPU-2", "a GPU-1"}));
   CHECK(!each_has_its_own({"a cpu", "a cpu"}));
@@ -74,7 +74,7 @@ TEST_CASE("what CUDA reads when it starts is set before ranks start, and with th
   CHECK(std::string(getenv("CUDA_MODULE_LOADING")) == "EAGER");
 }
 
-TEST_CASE("a GPU that is missing is missed for a reason that can be mended") {
+TEST_CASE("the error about a missing GPU states a reason that the user can correct") {
   using Software = GpuSoftware;
   CHECK_THAT(no_gpu_reason(std::nullopt, nullptr), Contains("no CUDA; configure it with -DSHARDLINE_CUDA=ON"));
   CHECK_THAT(no_gpu_reason(Software{.runtime = 13000, .error = "no device"}, ""),

@@ -24,7 +24,7 @@ std::string command_on(std::vector<std::string> hosts) {
 
 }  // namespace
 
-TEST_CASE("ranks on other hosts get the time limit of the environment") {
+TEST_CASE("ranks on other hosts get the time limit set in the environment") {
   const std::string limit = std::string("-x ") + kTimeoutVariable + ' ';
   {
     const EnvironmentVariable none(kTimeoutVariable, nullptr);

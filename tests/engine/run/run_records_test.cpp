@@ -88,7 +88,7 @@ TEST_CASE("records that cannot be written are reported once, do not end the run,
 }
 
 // A checkpoint's thread may still sync them to a slow disk while a failed run ends.
-TEST_CASE("what was recorded can be synced after its records have ended") {
+TEST_CASE("records can be synced after recording has ended") {
   const ScratchDirectory scratch;
   const Config config = config_in(scratch.path());
   std::ostringstream out;

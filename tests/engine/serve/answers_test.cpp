@@ -118,7 +118,7 @@ TEST_CASE("tokens become entities") {
   CHECK(ask(model, {{"inputs", "a"}, {"parameters", {{"ignore_labels", json::array()}}}}).size() == 1);
 }
 
-TEST_CASE("questions are answered with words of the context") {
+TEST_CASE("answers consist of words of the context") {
   // The answer begins with "film" and ends with "good".
   const FakeModel model(facts(Kind::question_answering), [](const Example& example) {
     Logits made{.width = 2};
@@ -148,7 +148,7 @@ TEST_CASE("questions are answered with words of the context") {
             .starts_with("the request: /parameters/top_k: must be at most 100"));
 }
 
-TEST_CASE("the windows of all contexts together are bounded") {
+TEST_CASE("the total number of windows of all contexts is bounded") {
   const FakeModel model(facts(Kind::question_answering), [](const Example& example) {
     return Logits{.width = 2, .values = std::vector<double>(2 * example.ids.size())};
   });
@@ -182,7 +182,7 @@ TEST_CASE("work around the model ends with the time of the request") {
   CHECK_THROWS_AS(ask(Late(facts(Kind::token_classification, {"O", "X", "Y"})), {{"inputs", "film"}}), HttpError);
 }
 
-TEST_CASE("texts are cut to the tokenizer's maximum") {
+TEST_CASE("texts are truncated to the tokenizer's maximum") {
   ModelFacts shorter = facts(Kind::token_classification, {"O", "B-X", "I-X"});
   shorter.tokenizer_tokens = 5;
   const auto say = [](const Example& example) { return one_two_five(std::ssize(example.ids)); };
@@ -201,7 +201,7 @@ TEST_CASE("texts are cut to the tokenizer's maximum") {
             .starts_with("the request: /inputs: "));
 }
 
-TEST_CASE("prompts go on within the model's positions") {
+TEST_CASE("prompts are continued within the model's positions") {
   ModelFacts bytes = facts(Kind::causal_lm);
   bytes.tokenizer = load_tokenizer("bytes");
   bytes.vocab_size = 256;
@@ -222,7 +222,7 @@ TEST_CASE("prompts go on within the model's positions") {
   CHECK(ask(model, {{"inputs", "a"}, {"parameters", sampled}}).size() == 1);
 }
 
-TEST_CASE("masks get the words that are wanted") {
+TEST_CASE("masks are filled with the requested words") {
   // Each word is half as probable as the previous one. They are ordered like the allowed words, or, if all words are
   // allowed, from the last to the first.
   const FakeModel model(facts(Kind::masked_lm), [](const Example& example) {
@@ -307,7 +307,7 @@ TEST_CASE("a long text is tagged in windows that share tokens") {
             .find("would bring the request to more than 10000 windows") != std::string::npos);
 }
 
-TEST_CASE("parameters of generate") {
+TEST_CASE("parameters of text generation are read") {
   ModelFacts bytes = facts(Kind::causal_lm);
   bytes.tokenizer = load_tokenizer("bytes");
   bytes.vocab_size = 256;
@@ -349,7 +349,7 @@ TEST_CASE("parameters of generate") {
   CHECK(refused({{"stop", std::vector<std::string>(17, "x")}}).find("at most 16 texts") != std::string::npos);
 }
 
-TEST_CASE("bodies of several types") {
+TEST_CASE("request bodies of each type are read") {
   const auto inputs = [](const std::string& body, const char* type) {
     return read_invocation(body, type).document["inputs"];
   };
@@ -387,7 +387,7 @@ TEST_CASE("an answer has the format to which the header Accept gives the greates
   CHECK_THROWS_AS(type("*/*;q=0"), HttpError);
 }
 
-TEST_CASE("bodies of more values than their inputs can have are not parsed") {
+TEST_CASE("bodies with more values than inputs can have are refused before they are parsed") {
   const auto refused = [](const std::string& body, const char* type) {
     CHECK_THROWS_WITH(read_invocation(body, type),
                       "the request: has more than 320000 values; send at most 10000 inputs "

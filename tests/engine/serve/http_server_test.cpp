@@ -124,7 +124,7 @@ TEST_CASE("bodies beyond the limit are refused with and without a length") {
   CHECK(echo.refused().size() == 3);
 }
 
-TEST_CASE("connections that do not send their request make room for others") {
+TEST_CASE("connections that do not send their request are closed to make room for others") {
   Echo echo({.idle = 60s, .connections = 4});
   std::vector<std::unique_ptr<Client>> slow;
   for (int i = 0; i < 12; ++i) {
@@ -143,7 +143,7 @@ TEST_CASE("connections end when their time is over") {
   CHECK(slow.receive().empty());
 }
 
-TEST_CASE("a client that does not take its answer loses the connection") {
+TEST_CASE("the connection of a client that does not read its answer is closed") {
   const std::string large(size_t{32} << 20, 'x');
   const HttpServer server({"127.0.0.1", 0}, {.write = 200ms},
                           [&](const HttpRequest& request, const HttpServer::Respond& respond) {
@@ -158,7 +158,7 @@ TEST_CASE("a client that does not take its answer loses the connection") {
   CHECK(begin.size() < large.size());
 }
 
-TEST_CASE("bodies that are held together beyond a limit are refused") {
+TEST_CASE("bodies are refused if all bodies together exceed a limit") {
   std::vector<HttpServer::Respond> unanswered;
   std::mutex mutex;
   const HttpServer server({"127.0.0.1", 0}, {.body_bytes = 1000, .held_bytes = 1500},
@@ -192,7 +192,7 @@ TEST_CASE("bodies that are held together beyond a limit are refused") {
   CHECK(later.receive("\r\n\r\n1000").ends_with("\r\n\r\n1000"));
 }
 
-TEST_CASE("a server that stops answers what it has") {
+TEST_CASE("a server that is stopping answers the requests that it has accepted") {
   Echo echo;
   const Client idle(echo.server()), half(echo.server());
   half.send("POST /half HTTP/1.1\r\nContent-Length: 2\r\n\r\na");
@@ -206,7 +206,7 @@ TEST_CASE("a server that stops answers what it has") {
   CHECK_FALSE(Client(echo.server()).is_connected);
 }
 
-TEST_CASE("nothing that is sent ends the server") {
+TEST_CASE("no input can end the server") {
   Echo echo({.body_bytes = 5000, .idle = 2s, .body = 2s});
   std::mt19937 draw(3);
   const std::vector<std::string> parts = {"GET ",

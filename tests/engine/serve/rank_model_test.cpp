@@ -79,7 +79,7 @@ int64_t best(const at::Tensor& logits) {
 
 }  // namespace
 
-TEST_CASE("sequences of different lengths continue as each does alone") {
+TEST_CASE("sequences of different lengths that are computed together continue as each does alone") {
   const auto& [keys, on] =
       GENERATE(std::pair(kGpt2, Degrees{}), std::pair(kGptNeo, Degrees{}), std::pair(kGpt2, Degrees{2, 1}),
                std::pair(kGpt2, Degrees{1, 2, "memory"}), std::pair(kGpt2, Degrees{2, 2, "speed"}));
@@ -145,7 +145,7 @@ TEST_CASE("examples that are computed together have the logits of each alone") {
   });
 }
 
-TEST_CASE("each example gets the words that it wants for its masks") {
+TEST_CASE("each example gets the words that it requests for its masks") {
   const json bert = {{"model_type", "bert"},         {"vocab_size", 61},         {"hidden_size", 24},
                      {"num_hidden_layers", 2},       {"num_attention_heads", 3}, {"intermediate_size", 30},
                      {"max_position_embeddings", 40}};

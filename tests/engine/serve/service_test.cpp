@@ -27,7 +27,7 @@ HttpRequest invocation(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a queue gives results to the requests that wait for them") {
+TEST_CASE("a queue passes results to the requests that wait for them") {
   ModelQueue queue;
   auto first = std::async(std::launch::async, [&] {
     return queue.run({example_of(3), example_of(4)}, Clock::now() + 60s);
@@ -142,7 +142,7 @@ TEST_CASE("a service refuses more requests than it has room for") {
   CHECK(after == before);  // no time was recorded
 }
 
-TEST_CASE("the environment of a platform") {
+TEST_CASE("the environment variables of a platform set options") {
   std::map<std::string, const char*> variables = {{"SAGEMAKER_BIND_TO_PORT", "9000"},
                                                   {"SAGEMAKER_MODEL_SERVER_WORKERS", "4"},
                                                   {"SAGEMAKER_MODEL_SERVER_TIMEOUT", "17"},

@@ -36,7 +36,7 @@ bool takes_time_to_begin(SocketKeeper& keeper) {
 
 }  // namespace
 
-TEST_CASE("without a keeper, a socket ends with its owner") {
+TEST_CASE("without a keeper, a socket is closed when its owner ends") {
   CHECK_FALSE(has_socket_keeper());
   int port = 0;
   {

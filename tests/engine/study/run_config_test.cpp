@@ -53,7 +53,7 @@ TEST_CASE("Factors become keys of an ordinary config", "[study]") {
   CHECK(parse_config(resolved(run.config).dump(), "config.json") == run.config);
 }
 
-TEST_CASE("A kept global batch leaves less to each device", "[study]") {
+TEST_CASE("With a fixed global batch, more devices have smaller batches", "[study]") {
   for (const int devices : {1, 4, 16}) {
     const StudyFile study =
         study_of({{"devices", devices}, {"global_batch", 32}, {"steps", 10}, {"cluster", kCluster}});
@@ -68,7 +68,7 @@ TEST_CASE("A kept global batch leaves less to each device", "[study]") {
                   ConfigError);
 }
 
-TEST_CASE("A layout sets how the devices are used", "[study]") {
+TEST_CASE("A layout determines how the devices are used", "[study]") {
   const json layout = {{"pipeline_parallel_degree", 2}, {"tensor_parallel_degree", 2}, {"microbatches", 2}};
   const StudyFile study = study_of({{"devices", 8}, {"layout", layout}, {"steps", 1}, {"cluster", kCluster}});
   const auto runs = expand(study);
@@ -93,14 +93,14 @@ TEST_CASE("A run on several nodes uses the config's hosts, or is planned", "[stu
   CHECK(runs[0].config.mpi.processes_per_host == 1);
 }
 
-TEST_CASE("Degrees may be left to the planner", "[study]") {
+TEST_CASE("Degrees may be auto", "[study]") {
   const json layout = {{"pipeline_parallel_degree", "auto"}, {"microbatches", "auto"}};
   const StudyFile study =
       study_of({{"devices", 8}, {"layout", layout}, {"global_batch", 16}, {"steps", 1}, {"cluster", kCluster}});
   CHECK(expand(study)[0].global_batch == 16);
 }
 
-TEST_CASE("The learning rate grows with the batch, or with its root", "[study]") {
+TEST_CASE("The learning rate grows with the batch, or with its square root", "[study]") {
   const auto rate = [](const char* scaling) {
     const StudyFile study = study_of({{"devices", 32},
                                       {"batch", 2},
@@ -151,7 +151,7 @@ TEST_CASE("Runs that do the same are recognised under other names", "[study]") {
   CHECK(work_of(one[0]) != work_of(expand(study_of(named))[0]));
 }
 
-TEST_CASE("What this machine cannot run needs a cluster", "[study]") {
+TEST_CASE("Runs that do not fit this machine need a cluster", "[study]") {
   const json many = {{"devices", usable_cores() + 1}, {"steps", 2}};
   CHECK_THROWS_AS(expand(study_of(many)), ConfigError);
   const StudyFile study = study_of(many, {{"cluster", kCluster}});

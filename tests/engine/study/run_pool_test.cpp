@@ -47,7 +47,7 @@ class Shell {
 
 }  // namespace
 
-TEST_CASE("Programs end with their codes and leave what they print", "[study]") {
+TEST_CASE("Programs that end leave their exit codes and output", "[study]") {
   const ScratchFolder folder;
   Shell shell(folder);
   shell.add("echo out; echo err >&2; read line || echo nothing to read");
@@ -86,7 +86,7 @@ TEST_CASE("A program that takes too long is stopped", "[study]") {
   CHECK(steady_seconds() - begin < 50);
 }
 
-TEST_CASE("A program that does not exist has a code of its own", "[study]") {
+TEST_CASE("A program that does not exist has a separate exit code", "[study]") {
   const ScratchFolder folder;
   Shell shell(folder);
   shell.add("");

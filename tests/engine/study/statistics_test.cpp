@@ -65,7 +65,7 @@ TEST_CASE("A fitted line, its band and the correlation are numpy's and scipy's",
   }
 }
 
-TEST_CASE("What has no line, band or correlation", "[study]") {
+TEST_CASE("A line, band or correlation that is undefined is left out", "[study]") {
   CHECK_FALSE(fitted_line({}));
   CHECK_FALSE(fitted_line({{2, 1}, {2, 5}}));
   const auto line = fitted_line({{0, 1}, {2, 5}});

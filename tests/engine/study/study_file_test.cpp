@@ -63,7 +63,7 @@ TEST_CASE("An axis may set several factors together, and layouts and keys of the
   CHECK(study.points[3].name == "devices=8,nodes=2,layout=T2");
 }
 
-TEST_CASE("Repeats have seeds", "[study]") {
+TEST_CASE("Each repeat has its own seed", "[study]") {
   CHECK(read(minimal({{"runs", json::array({json::object()})}, {"repeats", 3}})).repeats == 3);
   const StudyFile study = read(minimal({{"runs", json::array({json::object()})}, {"seeds", {7, 1}}}));
   CHECK(study.repeats == 2);
@@ -71,7 +71,7 @@ TEST_CASE("Repeats have seeds", "[study]") {
   CHECK(names_of(study) == std::vector<std::string>{"run"});
 }
 
-TEST_CASE("What is wrong with a study's file", "[study]") {
+TEST_CASE("Mistakes in a study's file are refused", "[study]") {
   const json one = json::array({json::object()});
   struct Mistake {
     json more;
@@ -105,7 +105,7 @@ TEST_CASE("What is wrong with a study's file", "[study]") {
   CHECK(refusal({{"matrix", {{"a.b", many}, {"a.c", many}}}}).find("more than 2000 combinations") != std::string::npos);
 }
 
-TEST_CASE("Prices are those of a machine's node", "[study]") {
+TEST_CASE("Prices are looked up by the name of the machine", "[study]") {
   const Prices prices = prices_from_json(
       parse_json(R"({"currency": "USD", "hourly_prices": {"p3.2xlarge": 3.06, "local": 0}})", "prices.json"));
   CHECK(prices.of("p3.2xlarge") == 3.06);

@@ -78,7 +78,7 @@ TEST_CASE("Speed-up and efficiency are relative to the fewest devices that do th
   CHECK(*study_table(records, "", "").rows[2].speedup == Approx(80 / base));
 }
 
-TEST_CASE("Ranks that share a batch are compared with one that has it alone", "[study]") {
+TEST_CASE("Ranks that share a batch are compared with a single rank that processes it", "[study]") {
   const std::vector<RunRecord> records = {run("one", 1, 1.0, {{"devices", 1}, {"batch", 32}}),
                                           run("pipeline", 2, 2.0, {{"devices", 2}, {"batch", 32}})};
   const StudyTable table = study_table(records, "", "");
@@ -99,15 +99,17 @@ TEST_CASE("Speed-ups compare runs of one learning rate where there are some", "[
   // A learning rate chosen for the number of devices.
   records[3].factors["learning_rate"] = 4e-3;
   CHECK(*study_table(records, "", "").rows[3].speedup == Approx(1.25));
+  records[3].factors = {{"devices", 2}, {"learning_rate_scaling", "sqrt"}, {"reference_batch", 32}};
+  CHECK(*study_table(records, "", "").rows[3].speedup == Approx(1.25));
 }
 
-TEST_CASE("A mean of some of the repeats says so", "[study]") {
+TEST_CASE("A mean of only some of the repeats is marked", "[study]") {
   auto records = scaling();
   records[0].metrics.clear();
   CHECK(table_text(study_table(records, "eval_f1", "")).find("0.902 (1 of 2 runs)") != std::string::npos);
 }
 
-TEST_CASE("Failed runs count in no mean", "[study]") {
+TEST_CASE("Failed runs are excluded from means", "[study]") {
   auto records = scaling();
   records[1].kind = RunKind::failed;
   records[4].kind = records[5].kind = RunKind::failed;
@@ -199,7 +201,7 @@ TEST_CASE("A study's records are read as they were written", "[study]") {
                     Catch::Matchers::EndsWith("remove this line to make the study repeat its run"));
 }
 
-TEST_CASE("A page has the study's figures, and none without anything to show", "[study]") {
+TEST_CASE("A page has the study's figures, except those that would be empty", "[study]") {
   StudySummary summary{.name = "<study>", .metric = "eval_f1", .source = "", .prices = {}, .records = scaling()};
   for (size_t i = 0; i < summary.records.size(); ++i) summary.records[i].global_batch = 32 << i;
   const std::string page = study_page(summary);

@@ -124,7 +124,7 @@ TEST_CASE("a program's own task trains, evaluates and predicts with its own metr
   }
 }
 
-TEST_CASE("names of tasks and metrics are those that are there, each once") {
+TEST_CASE("names of tasks and metrics must exist, and each is listed once") {
   const RunFolder folder("added-names");
   const auto mistake = [&](const json& changes) {
     try {

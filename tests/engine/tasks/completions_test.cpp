@@ -25,7 +25,7 @@ RowExamples encode(const TokenizerPtr& tokenizer, int length, const std::string&
 
 }  // namespace
 
-TEST_CASE("completions: each token predicts the next one if that is of the completion") {
+TEST_CASE("completions: a token is predicted if it belongs to the completion") {
   const TokenizerPtr bytes = load_tokenizer("bytes");
   const RowExamples made = encode(bytes, 8, "ab", "cd");
   REQUIRE(made.examples.size() == 1);
@@ -38,7 +38,7 @@ TEST_CASE("completions: each token predicts the next one if that is of the compl
   CHECK(cut.examples[0].labels == Ids{kNone, 'c', kNone});
 }
 
-TEST_CASE("completions: where samples are packed, longer rows are cut into pieces") {
+TEST_CASE("completions: with packing, longer rows are cut into pieces") {
   Config config;
   config.data.sequence_length = 3;
   config.data.completion_only_loss = true;
@@ -106,7 +106,7 @@ TEST_CASE("completions: the end of text that the tokenizer adds is predicted") {
   CHECK(made.labels == Ids{0, 2, kNone});
 }
 
-TEST_CASE("completions: tokenised rows are samples as they are, of which the labels are predicted") {
+TEST_CASE("completions: tokenised rows become samples unchanged, and their labels are predicted") {
   Config config;
   config.data.sequence_length = 4;
   const auto task = completions(config, load_tokenizer("bytes"));
@@ -154,7 +154,7 @@ TEST_CASE("completions: TRL's masks leave out tokens of tokenised rows") {
              Contains("a.jsonl:3: 'assistant_masks' must be a list of integers from 0 to 1; got 2"));
 }
 
-TEST_CASE("completions: a tokenised row has the documents that its positions count") {
+TEST_CASE("completions: positions that restart in a tokenised row begin a new document") {
   Config config;
   config.data.sequence_length = 3;
   const auto task = completions(config, load_tokenizer("bytes"));

@@ -147,7 +147,7 @@ TEST_CASE("known data: labels have the names and the order of the hub") {
   CHECK(stsb.model.config.at("problem_type") == "regression");
 }
 
-TEST_CASE("known data: a model of which only the number of labels is given has the names of the hub") {
+TEST_CASE("known data: a model with only a number of labels gets the names of the hub") {
   const TempFolder folder;
   Config config = config_of("rte", {{"train", folder.write("a.tsv", kSamples[5].tsv)}});
   config.model.config = {{"model_type", "bert"}, {"vocab_size", 256}, {"num_labels", 2}};
@@ -168,7 +168,7 @@ TEST_CASE("known data: a model with the labels in another order gets those with 
              Contains("a.jsonl:1: the label 1 in 'label' is not one of the model's 2 labels (no, yes)"));
 }
 
-TEST_CASE("known data: labels of a model that names none have the numbers of the data set, as in run_glue.py") {
+TEST_CASE("known data: a model without label names uses the numbers of the data set, as run_glue.py does") {
   const TempFolder folder;
   Config config = config_of("rte", {{"train", folder.write("a.tsv", kSamples[5].tsv)}});
   config.model.config.erase("label2id");
@@ -271,7 +271,7 @@ TEST_CASE("known data: MRPC's own files are tables, although their names end wit
   CHECK(read(config, DataPart::test).texts == kSamples[2].expected.texts);
 }
 
-TEST_CASE("known data: metrics are those of GLUE") {
+TEST_CASE("known data: metrics equal those of GLUE") {
   for (const auto& [name, expected] :
        std::map<std::string, std::vector<std::string>>{{"cola", {"matthews_correlation"}},
                                                        {"mrpc", {"accuracy", "f1", "combined_score"}},

@@ -63,7 +63,7 @@ RowExamples encode(const Config& config, const json& columns, bool is_labelled =
 
 }  // namespace
 
-TEST_CASE("labels: a number that is not among labels that are numbers is none of them") {
+TEST_CASE("labels: a number that is not among the numeric labels is refused") {
   const TempFolder folder;
   const Config config = labelled(folder, "a.csv", "text,label\nx,2\ny,3\nz,4\n");
   const LabelIds ids(config, head_of(config));
@@ -105,7 +105,7 @@ TEST_CASE("labels: the names that the data's files state are the model's, in the
   CHECK(head_of(with_labels_of_data(from)).names == names);
 }
 
-TEST_CASE("labels: a blank label is none, and lists name labels, each once") {
+TEST_CASE("labels: a blank label counts as missing, and a list names each label once") {
   const TempFolder folder;
   CHECK_THROWS_WITH(labelled(folder, "a.csv", "text,label\nx,1\ny,\n"), Contains("a.csv:3") && Contains("blank"));
   CHECK_THROWS_WITH(labelled(folder, "a.jsonl", "{\"text\": \"x\", \"label\": [0.5, 1.5]}\n"),
@@ -151,7 +151,7 @@ TEST_CASE("labels: multi-hot vectors are floats, of the same size in all rows") 
   CHECK(head_of(lists).names == std::vector<std::string>{"0", "1"});
 }
 
-TEST_CASE("labels: default names are those of their numbers, whatever the order of their texts is") {
+TEST_CASE("labels: default names follow their numbers, not their alphabetical order") {
   const TempFolder folder;
   std::string lines;
   json id2label;
@@ -212,7 +212,7 @@ TEST_CASE("labels: a trained head keeps its number of labels") {
   CHECK(head_of(pretrained).names == std::vector<std::string>{"x", "y"});
 }
 
-TEST_CASE("labels: without data, they are the model's") {
+TEST_CASE("labels: without data, the labels of the model are used") {
   Config config = config_of("sequence-classification", {{"train", "no such file"}});
   config.data.train.clear();
   CHECK_FALSE(leaves_labels_open(config));
@@ -238,7 +238,7 @@ TEST_CASE("labels: tags that are numbers need names, unless their number alone i
   CHECK(with_labels_of_data(config).model.config["id2label"] == named);
 }
 
-TEST_CASE("labels: what a head predicts is told") {
+TEST_CASE("labels: the run prints what a head predicts") {
   const TempFolder folder;
   const auto told = [&](const std::string& values) {
     const Config config = labelled(folder, "told.jsonl", values);
@@ -260,7 +260,7 @@ TEST_CASE("labels: nan and inf are names, not numbers") {
   CHECK(head_of(config).names == std::vector<std::string>{"eng", "inf", "nan"});
 }
 
-TEST_CASE("labels: rows that leave open which task is meant are named") {
+TEST_CASE("labels: rows whose labels fit no single kind of task are refused, and the error names them") {
   const TempFolder folder;
   const std::string x = "{\"text\": \"a\", \"label\": \"x\"}\n", y = "{\"text\": \"a\", \"label\": \"y\"}\n",
                     number = "{\"text\": \"a\", \"label\": 1.5}\n", one = "{\"text\": \"a\", \"label\": 1}\n";

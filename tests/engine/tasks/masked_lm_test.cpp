@@ -74,7 +74,7 @@ TEST_CASE("masked-lm: joined texts are not cut, and blank lines have their speci
   CHECK(joined.encode("d").examples[0].continues.empty());
 }
 
-TEST_CASE("masked-lm: of tokenised rows, tokens can be masked that are not special and have a label") {
+TEST_CASE("masked-lm: in tokenised rows, tokens that are not special and have a label can be masked") {
   const Task joined;
   const auto tokens = [](const Task& task, const json& columns, bool labelled = true) {
     return task.task->encode({columns, "a.jsonl:7"}, labelled);
@@ -120,7 +120,7 @@ TEST_CASE("masked-lm: of tokenised rows, tokens can be masked that are not speci
              Contains("do not show where words begin, which whole_word_mask needs"));
 }
 
-TEST_CASE("masked-lm: predictions are the best words of each mask, and the text with them") {
+TEST_CASE("masked-lm: predictions contain the best words for each mask, and the text with them") {
   const Task task;
   const RowExamples made = task.encode("a [MASK] d [MASK]", /*labelled=*/false);
   REQUIRE(made.examples.size() == 1);

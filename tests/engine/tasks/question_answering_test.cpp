@@ -26,7 +26,7 @@ Config config_of(int64_t length) {
 
 }  // namespace
 
-TEST_CASE("question-answering: a context that cannot be cut names what leaves it no room") {
+TEST_CASE("question-answering: the error about a context without room states what takes the room") {
   const std::string context(200, 'c');
   const auto encode = [&](const Config& config, const std::string& question) {
     question_answering(config, load_tokenizer("bytes"))->encode({row_of(question, context, {"c"}), "a.json:7"}, true);
@@ -67,7 +67,7 @@ TEST_CASE("question-answering: places of answers may be signed integers") {
   }
 }
 
-TEST_CASE("question-answering: questions without an answer are told unless they are meant, and misplaced answers") {
+TEST_CASE("question-answering: the run prints misplaced answers, and unexpected questions without an answer") {
   const TempFolder folder;
   const json answered = row_of("why", "because", {"because"}), not_answered = row_of("who", "because", json::array());
   const auto notes = [&](const std::vector<json>& rows, bool is_meant) {

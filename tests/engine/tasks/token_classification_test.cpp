@@ -20,7 +20,7 @@ std::vector<int32_t> with_ends(const Tokenizer& tokenizer, std::vector<int32_t> 
 
 }  // namespace
 
-TEST_CASE("words have the tokens that they have inside a text") {
+TEST_CASE("words have the same tokens as inside a text") {
   const std::string golden = std::string(SHARDLINE_SOURCE_DIR) + "/tests/engine/data/golden/";
   for (const char* folder : {"gpt2", "examples/roberta"}) {
     const TokenizerPtr tokenizer = load_tokenizer(golden + folder);
@@ -40,7 +40,7 @@ TEST_CASE("words have the tokens that they have inside a text") {
   }
 }
 
-TEST_CASE("words that are or contain added tokens have no space before these, but after them") {
+TEST_CASE("words that contain added tokens have a space after these tokens, but not before them") {
   const std::string golden = std::string(SHARDLINE_SOURCE_DIR) + "/tests/engine/data/golden/";
   const TokenizerPtr tokenizer = load_tokenizer(golden + "gpt2");
   Config config;

@@ -68,7 +68,7 @@ double measured_over_planned(const Choice& choice) {
 
 }  // namespace
 
-TEST_CASE("the plan's peak of activations in use is what the allocator counts") {
+TEST_CASE("the plan's peak of activations in use equals what the allocator counts") {
   use_caching_allocator();
   CaseSample sample(3);
   for (const char* recompute : {"none", "selective", "each", "group_2"})
@@ -89,7 +89,7 @@ TEST_CASE("the plan's peak of activations in use is what the allocator counts") 
             }
 }
 
-TEST_CASE("the plan's peak of activations in use is what the allocator counts where some parameters are frozen") {
+TEST_CASE("the plan's peak of activations in use equals what the allocator counts if some parameters are frozen") {
   use_caching_allocator();
   CaseSample sample(5);
   using Patterns = std::vector<std::string>;
@@ -109,7 +109,7 @@ TEST_CASE("the plan's peak of activations in use is what the allocator counts wh
         }
 }
 
-TEST_CASE("the plan's peak of activations in use is what the allocator counts, of GPT-J") {
+TEST_CASE("the plan's peak of activations in use equals what the allocator counts for GPT-J") {
   use_caching_allocator();
   for (const char* recompute : {"none", "selective", "each"})
     for (const char* pipeline : {"simple", "zb_h2"})

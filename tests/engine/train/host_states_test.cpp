@@ -88,7 +88,7 @@ json told_json(const Choice& c) {
 
 }  // namespace
 
-TEST_CASE("states on the host are what each rank of a plan has less on its device") {
+TEST_CASE("offloaded states move from the device to the host in the plan of each rank") {
   const std::string cluster = cluster_file("good", kHost);
   const std::vector<Choice> layouts = {
       {}, {.p = 2, .t = 2}, {.d = 4, .shards_states = true}, {.d = 4, .degree = 2}, {.t = 2, .d = 2, .degree = 2}};
@@ -128,7 +128,7 @@ TEST_CASE("states on the host are what each rank of a plan has less on its devic
       }
 }
 
-TEST_CASE("a plan shows the bytes on the host, only if there are any") {
+TEST_CASE("a plan shows bytes on the host only if there are any") {
   const Choice away{.on_host = true, .p = 2, .cluster = cluster_file("good", kHost)};
   const json told = told_json(away);
   const Forecast forecast = forecast_of(away);
@@ -169,7 +169,7 @@ TEST_CASE("a plan that needs more of a host than the host has does not fit") {
   }
 }
 
-TEST_CASE("plans for CPUs are the same with the key and without it") {
+TEST_CASE("plans for CPUs do not depend on offload_optimizer_states") {
   for (const char* cluster : {"", "local"}) {
     Choice c{.t = 2, .cluster = cluster, .device = "cpu"};
     const json plain = told_json(c);
@@ -182,7 +182,7 @@ TEST_CASE("plans for CPUs are the same with the key and without it") {
   CHECK(told_json(c) == plain);
 }
 
-TEST_CASE("a cluster must state what moving states costs") {
+TEST_CASE("a cluster must state the rates that offloaded states need") {
   const Choice no_link{.on_host = true, .cluster = cluster_file("no_link", nullptr)};
   CHECK_THROWS_WITH(forecast_of(no_link), Contains("smp_options.offload_optimizer_states") && Contains("no_link") &&
                                               Contains("does not specify the link to its host") &&
@@ -195,7 +195,7 @@ TEST_CASE("a cluster must state what moving states costs") {
   CHECK_NOTHROW(forecast_of(stays));
 }
 
-TEST_CASE("a search counts states where the config has them") {
+TEST_CASE("a search counts states where the config keeps them") {
   Choice c{.d = 4, .cluster = cluster_file("good", kHost)};
   const auto first_of = [&](bool on_host) {
     c.on_host = on_host;
@@ -213,7 +213,7 @@ TEST_CASE("a search counts states where the config has them") {
   CHECK(host.fit.bytes < device.fit.bytes);
 }
 
-TEST_CASE("CPU ranks train alike with the key and without it") {
+TEST_CASE("training on CPUs does not depend on offload_optimizer_states") {
   const auto norms = [](bool on_host) {
     const Config config = config_of({.on_host = on_host, .d = 2, .shards_states = true, .device = "cpu"});
     std::vector<double> of_steps(3);

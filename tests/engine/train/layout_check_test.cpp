@@ -156,7 +156,7 @@ TEST_CASE("a program whose heads are split has the gradients, norms, losses and 
   }
 }
 
-TEST_CASE("key biases, whose gradient is zero but for rounding, make no difference with AdamW") {
+TEST_CASE("key biases, whose gradient is zero except for rounding, are not reported as a difference with AdamW") {
   for (const auto& [p, t, d] : {std::tuple(2, 1, 1), {1, 2, 1}, {1, 1, 2}}) {
     CAPTURE(p, t, d);
     const auto differences = differences_of(separate_config(p, t, d), separate_config(1, 1, 1), p * t * d);
@@ -178,7 +178,7 @@ TEST_CASE("a layout has the gradients, norms, losses and changes of one process"
   }
 }
 
-TEST_CASE("a layout that computes something else is found, with the parameter") {
+TEST_CASE("a layout with wrong gradients is reported, with the parameter") {
   const auto differences = differences_of(2, 1, 1, [](Job& job) {
     job.trainer.parameters().fill_values([](Parameter& parameter) {
       if (parameter.name == "h.1.mlp.fc.weight") parameter.value.view(-1)[3] += 1e-6;
@@ -196,7 +196,7 @@ TEST_CASE("a layout that computes something else is found, with the parameter") 
   CHECK(!lost[0].is_within());
 }
 
-TEST_CASE("a difference that is not a number is not within its limit") {
+TEST_CASE("a difference that is NaN exceeds its limit") {
   CHECK(!LayoutDifference{.what = "loss", .largest = std::nan(""), .limit = 1}.is_within());
 }
 

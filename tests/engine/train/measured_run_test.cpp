@@ -25,7 +25,7 @@ std::string step_line(int step, double seconds, int ranks) {
 
 }  // namespace
 
-TEST_CASE("what a run measured: medians of all steps but the first, and the most that each rank counted") {
+TEST_CASE("measured values are medians of all steps except the first, and the peak memory of each rank") {
   const ScratchDirectory scratch;
   std::ofstream file(scratch / "metrics.jsonl");
   file << step_line(1, 50, 2);
@@ -53,7 +53,7 @@ TEST_CASE("a run without steps, or with damaged lines, is refused") {
   CHECK_THROWS_WITH(measured_run(scratch.path()), Contains("metrics.jsonl:2"));
 }
 
-TEST_CASE("values of other types and large numbers in the lines of a run do no harm") {
+TEST_CASE("unexpected types and large numbers in the lines of a run are tolerated") {
   const ScratchDirectory scratch;
   put(scratch / "metrics.jsonl", R"({"step_seconds": "1", "bubble_fraction": null, "tokens_per_second": [2]}
 {"step_seconds": 1.5e308, "bubble_fraction": 0, "tokens_per_second": 1, "peak_memory_bytes": [{"counted": "many"}, 3]}
@@ -65,7 +65,7 @@ TEST_CASE("values of other types and large numbers in the lines of a run do no h
   CHECK(run.counted_bytes == std::vector<double>{7, 0});
 }
 
-TEST_CASE("reading the metrics of a long run of many ranks takes no memory to speak of") {
+TEST_CASE("reading the metrics of a long run of many ranks takes little memory") {
   const ScratchDirectory scratch;
   constexpr int kSteps = 5000, kRanks = 128;
   {

@@ -138,7 +138,7 @@ TEST_CASE("a model of plain modules trains the same on every layout") {
   }
 }
 
-TEST_CASE("a model of plain modules trains the same where short batches leave microbatches empty") {
+TEST_CASE("a model of plain modules trains the same if short batches leave microbatches empty") {
   const Outcome one = train({.samples = 3});
   for (const auto& setting :
        {Setting{.microbatches = 4, .samples = 3}, Setting{.d = 2, .p = 2, .microbatches = 3, .samples = 3},

@@ -127,7 +127,7 @@ int64_t most_kept(const StepFacts& facts) {
 
 }  // namespace
 
-TEST_CASE("padded rows of data keep, send and compute what they do without padding") {
+TEST_CASE("padded rows of data keep, send and compute the same as without padding") {
   const int64_t tokens = std::accumulate(kLengths.begin(), kLengths.end(), int64_t{0});
   for (const auto& [family, task] : {std::pair{"bert", kSequenceClassification},
                                      {"bert", kTokenClassification},

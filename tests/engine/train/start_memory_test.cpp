@@ -57,7 +57,7 @@ Measured build_and_fill(const nlohmann::json& model, int p, int t, const Communi
 
 }  // namespace
 
-TEST_CASE("a rank never holds more than its share and one tensor while it starts") {
+TEST_CASE("while it starts, a rank never holds more than its share and one tensor") {
   const nlohmann::json random = {
       {"config", {{"model_type", "gpt2"}, {"n_layer", 6}, {"n_head", 6}, {"n_embd", 96}, {"vocab_size", 1009}}}};
   const nlohmann::json pretrained = {{"path", cat(SHARDLINE_GOLDEN, "/tied/model")}};

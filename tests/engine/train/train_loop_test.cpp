@@ -289,7 +289,7 @@ const Grid kOne = {}, kDeep = {.d = 2, .p = 2, .t = 2, .smp = {{"microbatches", 
 
 }  // namespace
 
-TEST_CASE("three epochs with reshuffles and short last steps are those of a plain loop, on every layout") {
+TEST_CASE("three epochs with reshuffling and short last steps equal those of a plain loop, on every layout") {
   const std::vector<Grid> grids = {
       kOne,
       kDeep,
@@ -331,14 +331,14 @@ TEST_CASE("data of fewer samples than ranks or than a batch is trained on as it 
   check_run({.max_train_samples = 7}, grids);
 }
 
-TEST_CASE("data that dataloader_drop_last leaves nothing of is an error") {
+TEST_CASE("data of which dataloader_drop_last leaves nothing is an error") {
   CHECK_THAT(message_of<DataError>([] { train({.blocks = 3, .drop_last = true}, kOne); }),
              Contains("3 samples") && Contains("batch of 4") && Contains("dataloader_drop_last"));
   CHECK_THAT(message_of<DataError>([] { train({.blocks = 11, .global_batch_size = true, .drop_last = true}, kOne); }),
              Contains("11 samples") && Contains("batch of 12"));
 }
 
-TEST_CASE("evaluation comes after the steps that the config names, and training goes on as without it") {
+TEST_CASE("evaluation follows the configured steps, and training continues as without it") {
   const std::vector<Grid> grids = {
       kOne,
       kDeep,

@@ -117,7 +117,7 @@ TEST_CASE("a step or an evaluation without a token to predict is an error") {
   }
 }
 
-TEST_CASE("the time of a step holds no evaluation before it, and its tokens are those of its batch") {
+TEST_CASE("the time of a step excludes an evaluation before it, and its tokens are those of its batch") {
   with_trainers(2, 2, [](RankTrainer& trainer) {
     SlowSource validation;
     FedSource data;

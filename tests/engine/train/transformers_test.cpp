@@ -188,7 +188,7 @@ TEST_CASE("every activation trains as in transformers", "[transformers]") {
   }
 }
 
-TEST_CASE("in float64 nothing but rounding is left between transformers and any layout", "[transformers]") {
+TEST_CASE("in float64, every layout differs from transformers only by rounding", "[transformers]") {
   for (const char* name : {"tied", "options", "old", "relu", "silu", "tanh", "gptj", "gptj_options", "gptj_old",
                            "gpt_neo", "gpt_neo_options"}) {
     check_run(name, {1, 1, 1, "speed", "float64"});

@@ -329,7 +329,7 @@ TEST_CASE("every family and head has the logits, losses, gradients and steps of 
   }
 }
 
-TEST_CASE("a split model of any family and head is the whole one, with dropout") {
+TEST_CASE("a split model of any family and head computes the same as the whole one, with dropout") {
   const std::string family = GENERATE(from_range(kFamilies));
   const json all = recorded(family);
   const HfDirectory directory(directory_of(family));
@@ -460,7 +460,7 @@ TEST_CASE("a head that a family does not have is a mistake of the task") {
   }
 }
 
-TEST_CASE("an encoder predicts next words only as a decoder, and does nothing else as one") {
+TEST_CASE("an encoder needs is_decoder for causal-lm, and no other task accepts it") {
   for (const char* family : {"bert", "roberta", "xlm-roberta"}) {
     const auto mistakes = [&](Kind kind, json keys) {
       const json file = {{"model_type", family}};
@@ -483,7 +483,7 @@ TEST_CASE("an encoder predicts next words only as a decoder, and does nothing el
   }
 }
 
-TEST_CASE("labels are those of the data, else of config.json, and a saved config says so") {
+TEST_CASE("labels are those of the data, or else of config.json, and are saved in the config") {
   const auto read = [](json file, HeadChoice head) {
     file["model_type"] = "bert";
     return read_hf_model(file, json::object(), head);

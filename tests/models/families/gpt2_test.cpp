@@ -61,7 +61,8 @@ TEST_CASE("weight decay is HF's: on matrices and tables, not on biases and norms
     }
 }
 
-TEST_CASE("only what is whole on every tensor rank can be partial, and only under sequence parallelism") {
+TEST_CASE(
+    "only parameters that are whole on every rank can have partial gradients, and only with sequence parallelism") {
   for (bool sequence_parallel : {false, true})
     for (const auto& layer : spec_of({{"n_layer", 2}}, sequence_parallel).layers)
       for (const auto& param : layer.params) {
@@ -70,8 +71,7 @@ TEST_CASE("only what is whole on every tensor rank can be partial, and only unde
       }
 }
 
-TEST_CASE(
-    "a unit that stays whole is split nowhere, and its gradient is that of the own rows under sequence parallelism") {
+TEST_CASE("a unit that stays whole has no split parameter, and partial gradients with sequence parallelism") {
   const SplitChoices choices = {
       {"h.1.attn", {false, "asked"}}, {"h.0.mlp", {false, ""}}, {"embedding.wte", {true, ""}}};
   for (bool sequence_parallel : {false, true}) {

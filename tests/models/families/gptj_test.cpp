@@ -69,7 +69,7 @@ TEST_CASE("query, key and value of GPT-J's files are one parameter, split by hea
   }
 }
 
-TEST_CASE("weight decay and initial values are HF's: matrices, all of one spread") {
+TEST_CASE("weight decay and initial values are HF's: only matrices decay, and all start with the same deviation") {
   for (const auto& layer : spec_of({{"n_layer", 2}, {"initializer_range", 0.04}}).layers)
     for (const auto& param : layer.params) {
       INFO(layer.full_name(param));
@@ -81,7 +81,7 @@ TEST_CASE("weight decay and initial values are HF's: matrices, all of one spread
     }
 }
 
-TEST_CASE("what of GPT-J is split, and whose gradients are parts of a sum") {
+TEST_CASE("GPT-J's parameters are split as documented, and the gradients of whole ones are parts of a sum") {
   for (bool sequence_parallel : {false, true})
     for (const SplitChoices& choices :
          {SplitChoices{}, {{"h.1.attn", {false, ""}}, {"h.0.mlp", {false, ""}}, {"head.lm_head", {false, ""}}}}) {
@@ -108,7 +108,7 @@ TEST_CASE("a tied head of GPT-J keeps its bias") {
   CHECK(spec_of(kSmall).parameter_count() == spec.parameter_count() + 61 * 48);
 }
 
-TEST_CASE("what GPT-J's config cannot mean is reported, with its value") {
+TEST_CASE("impossible values in GPT-J's config are reported") {
   const auto with = [](const json& more) {
     json config = kSmall;
     config.update(more);

@@ -75,7 +75,7 @@ double worst_gradient(const LayersOutcome& got, const LayersOutcome& exact) {
 
 }  // namespace
 
-TEST_CASE("a model in half precision is itself in float64 but for roundings, on every layout, with dropout") {
+TEST_CASE("a model in half precision differs from float64 only by rounding, on every layout, with dropout") {
   const std::string family = GENERATE(as<std::string>{}, "gpt2", "gptj", "bert");
   CAPTURE(family);
   at::manual_seed(3);

@@ -58,7 +58,7 @@ TEST_CASE("ranges of a tensor are cut into boxes") {
   }
 }
 
-TEST_CASE("parts of slices are where the files have their elements") {
+TEST_CASE("parts of slices are read from the places of their elements in the files") {
   std::mt19937 random(4);
   for (const auto& spec : specs())
     for (const int t_degree : {1, 2, 3}) {
@@ -96,7 +96,7 @@ TEST_CASE("parts of slices are where the files have their elements") {
     }
 }
 
-TEST_CASE("boxes intersect in what both have") {
+TEST_CASE("the intersection of two boxes is what both contain") {
   const auto values = at::arange(24).view({4, 6});
   const FileBox box{{1, 2}, {4, 6}, values}, other{{3, 0}, {9, 5}, {}};
   const FileBox common = intersection(box, other);

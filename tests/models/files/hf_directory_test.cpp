@@ -78,7 +78,7 @@ int64_t file_bytes() {
 
 }  // namespace
 
-TEST_CASE("what was read of a file leaves the process's memory", "[hf_directory]") {
+TEST_CASE("the parts of a file that have been read do not stay in the process's memory", "[hf_directory]") {
   constexpr int64_t count = 1 << 23, bytes = 4 * count;
   const ScratchDirectory scratch;
   put(scratch / "config.json", R"({"model_type": "toy"})");
@@ -124,7 +124,7 @@ TEST_CASE("a large tensor is read in pieces, each of which is progress", "[hf_di
   }
 }
 
-TEST_CASE("every rank reads its slice, whatever the number of ranks", "[hf_directory]") {
+TEST_CASE("every rank reads its slice, for any number of ranks", "[hf_directory]") {
   const HfDirectory directory(golden(GENERATE("sharded", "torch/sharded")));
   const auto spec = toy();
   directory.check_names(spec);
@@ -177,7 +177,7 @@ TEST_CASE("several tensors make one parameter", "[hf_directory]") {
   }
 }
 
-TEST_CASE("names that differ are reported in one error", "[hf_directory]") {
+TEST_CASE("all differences of names and shapes are reported in one error", "[hf_directory]") {
   const HfDirectory directory(golden("sharded"));
   auto spec = toy();
   spec.layers[1].ignored_tensors.clear();
@@ -222,7 +222,7 @@ TEST_CASE("a directory full of foreign names fails soon, with a message that can
   }
 }
 
-TEST_CASE("of many tensors with a wrong shape the first are named", "[hf_directory]") {
+TEST_CASE("if many tensors have a wrong shape, the error names the first ones", "[hf_directory]") {
   const ScratchDirectory scratch;
   put(scratch / "config.json", "{}");
   std::string header = "{";
@@ -276,7 +276,8 @@ TEST_CASE("a tensor may have any of its names in the files, but only one of them
              Contains("is the same tensor as"));
 }
 
-TEST_CASE("another tensor stands in for one that files lack, and is left out where they have both", "[hf_directory]") {
+TEST_CASE("a missing tensor may be replaced by another one, which is left out if the files have both",
+          "[hf_directory]") {
   const ScratchDirectory scratch;
   put(scratch / "config.json", "{}");
   ModelSpec spec{.family = "toy", .layers = {{.name = "h"}}, .surplus = {"cls."}};
@@ -303,7 +304,8 @@ TEST_CASE("another tensor stands in for one that files lack, and is left out whe
   CHECK(both.left_out == std::vector<std::string>{"cls.bias"});
 }
 
-TEST_CASE("tensors of other heads and buffers are left out and reported, all others are mistakes", "[hf_directory]") {
+TEST_CASE("unused tensors of other heads and buffers are reported, all other unused tensors are errors",
+          "[hf_directory]") {
   const ScratchDirectory scratch;
   put(scratch / "config.json", "{}");
   put(scratch / "model.safetensors",
@@ -363,7 +365,7 @@ TEST_CASE("integers are not parameters", "[hf_directory]") {
              Contains("dtype I8") && Contains("quantized"));
 }
 
-TEST_CASE("an error about a directory without a model says what to do", "[hf_directory]") {
+TEST_CASE("the error about a directory without a model states what to do", "[hf_directory]") {
   const ScratchDirectory scratch;
   CHECK_THAT(open(scratch / "absent"), Contains("is not a directory"));
   CHECK_THAT(open(scratch.path()), Contains("config.json"));
@@ -385,7 +387,7 @@ TEST_CASE("an error about a directory without a model says what to do", "[hf_dir
   CHECK_THAT(open(scratch.path()), Contains("pytorch_model.bin: is not a file of torch.save"));
 }
 
-TEST_CASE("safetensors are read where the same weights are also there as pytorch_model.bin", "[hf_directory]") {
+TEST_CASE("safetensors are preferred to pytorch_model.bin", "[hf_directory]") {
   const ScratchDirectory scratch;
   put(scratch / "config.json", "{}");
   const std::string index = R"({"weight_map":{"x":"pytorch_model-1.bin"}})";
@@ -421,7 +423,7 @@ TEST_CASE("safetensors are read where the same weights are also there as pytorch
   CHECK(value() == 1);
 }
 
-TEST_CASE("an index of pytorch_model.bin names files of its directory only", "[hf_directory]") {
+TEST_CASE("an index of pytorch_model.bin may name only files in its directory", "[hf_directory]") {
   const ScratchDirectory scratch;
   fs::copy(golden("torch/sharded"), scratch.path());
   REQUIRE(open(scratch.path()).empty());
@@ -462,7 +464,7 @@ TEST_CASE("a large tensor of the older format is read in pieces, wherever it beg
   }
 }
 
-TEST_CASE("an index cannot lie or lead out of the directory", "[hf_directory]") {
+TEST_CASE("an index with wrong contents, or with paths that lead out of the directory, is refused", "[hf_directory]") {
   const ScratchDirectory scratch;
   copy_golden(scratch);
   REQUIRE(open(scratch.path()).empty());
@@ -484,7 +486,7 @@ TEST_CASE("an index cannot lie or lead out of the directory", "[hf_directory]") 
   CHECK_THAT(open(scratch.path()), Contains("not JSON"));
 }
 
-TEST_CASE("the digest tells directories apart", "[hf_directory]") {
+TEST_CASE("different directories have different digests", "[hf_directory]") {
   const ScratchDirectory scratch;
   copy_golden(scratch);
   const auto digest = [&] { return HfDirectory(scratch.path()).digest(); };

@@ -107,7 +107,7 @@ std::set<std::string> names_in(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("what any number of ranks writes, any other number reads", "[hf_writer]") {
+TEST_CASE("files written by any number of ranks can be read by any other number", "[hf_writer]") {
   const auto spec = toy();
   for (int writers = 1; writers <= 6; ++writers) {
     for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
@@ -121,7 +121,7 @@ TEST_CASE("what any number of ranks writes, any other number reads", "[hf_writer
   }
 }
 
-TEST_CASE("files are the same whoever writes them", "[hf_writer]") {
+TEST_CASE("files do not depend on which ranks write them", "[hf_writer]") {
   const ScratchDirectory one, four;
   write_model(one / "m", toy(), 1, at::kFloat, FileLayout::kMostBytes);
   write_model(four / "m", toy(), 4, at::kFloat, FileLayout::kMostBytes);
@@ -177,7 +177,7 @@ TEST_CASE("buffers have types of their own, and every tensor begins where its el
   }
 }
 
-TEST_CASE("config keeps its keys, files come along", "[hf_writer]") {
+TEST_CASE("config.json keeps its keys, and other files are copied", "[hf_writer]") {
   const ScratchDirectory scratch;
   const json config = {{"model_type", "toy"}, {"strange", {1, nullptr}}, {"torch_dtype", "float16"}};
   write_model(scratch / "m", toy(), 1, at::kBFloat16, 1, config, {{"tokenizer.json", "{\"t\":1}"}});
@@ -191,7 +191,7 @@ TEST_CASE("config keeps its keys, files come along", "[hf_writer]") {
   CHECK(contents(scratch / "m/tokenizer.json") == "{}");
 }
 
-TEST_CASE("nothing of an earlier model of another form is left", "[hf_writer]") {
+TEST_CASE("no files of an earlier model with another form are left", "[hf_writer]") {
   const ScratchDirectory scratch;
   const std::set<std::string> single{"config.json", "model.safetensors"};
   write_model(scratch.path(), toy(), 1, at::kFloat, 200);
@@ -252,7 +252,7 @@ TEST_CASE("a directory that cannot be created is reported", "[hf_writer]") {
   CHECK_THAT(message_of<RunError>([&] { writer.create({}, {}); }), Contains("cannot be created"));
 }
 
-TEST_CASE("a disk that fails at any call leaves a whole model or a whole earlier one", "[hf_writer]") {
+TEST_CASE("if the disk fails at any call, the new model or the earlier one is complete", "[hf_writer]") {
   const auto spec = toy();
   const json config = {{"model_type", "toy"}}, earlier = {{"model_type", "earlier"}};
   disk_calls::only_writes = GENERATE(true, false);
@@ -294,7 +294,7 @@ TEST_CASE("a disk that fails at any call leaves a whole model or a whole earlier
   disk_calls::only_writes = false;
 }
 
-TEST_CASE("files that somebody removed before the weights are written are made again", "[hf_writer]") {
+TEST_CASE("files that are removed before the weights are written are created again", "[hf_writer]") {
   const ScratchDirectory scratch;
   const auto spec = toy();
   HfWriter writer(scratch / "m", spec, at::kFloat, 200);

@@ -74,7 +74,7 @@ at::Tensor filled(const HfDirectory& files, const ParamSpec& param, int t_degree
 
 }  // namespace
 
-TEST_CASE("new rows are around the mean of the others and the same on every layout") {
+TEST_CASE("new rows are close to the mean of the others and the same on every layout") {
   Files own;
   const HfDirectory files(own.scratch.path());
   const ModelSpec spec = model(12);
@@ -107,7 +107,7 @@ TEST_CASE("new rows have 1e-9 of the covariance of the others") {
   CHECK(at::allclose(fresh.mean(0), old.mean(0), 0, 4e-6));
 }
 
-TEST_CASE("a model may have more words than its files, not fewer") {
+TEST_CASE("a model may have more, but not fewer, words than its files") {
   Files own;
   const HfDirectory files(own.scratch.path());
   CHECK(files.check_names(model(kOld)).grown.empty());

@@ -81,7 +81,7 @@ TEST_CASE("a tensor at an odd place of the file is copied", "[safetensors]") {
   CHECK(x.item<double>() == 2.5);
 }
 
-TEST_CASE("each lie of a header is named", "[safetensors]") {
+TEST_CASE("each wrong entry of a header is refused by name", "[safetensors]") {
   const ScratchDirectory scratch;
   const std::string path = scratch / "liar.safetensors", data(8, 'x');
   const auto lie = [&](const std::string& entries) {
@@ -119,7 +119,7 @@ TEST_CASE("each lie of a header is named", "[safetensors]") {
   CHECK_THAT(lie(""), Contains("its tensors end at 0"));
 }
 
-TEST_CASE("what is not a safetensors file is refused", "[safetensors]") {
+TEST_CASE("a file that is not a safetensors file is refused", "[safetensors]") {
   const ScratchDirectory scratch;
   const std::string path = scratch / "file";
   CHECK_THAT(open_and_read(path, ""), Contains("at least 8 bytes"));
@@ -143,7 +143,7 @@ TEST_CASE("what is not a safetensors file is refused", "[safetensors]") {
   CHECK_THAT(open(scratch / "pipe"), Contains("regular file"));
 }
 
-TEST_CASE("a file cut anywhere is an error", "[safetensors]") {
+TEST_CASE("a file that is truncated at any position is an error", "[safetensors]") {
   const ScratchDirectory scratch;
   const auto whole = contents(golden("all_dtypes.safetensors"));
   for (size_t length = 0; length < whole.size(); ++length) {

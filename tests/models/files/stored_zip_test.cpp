@@ -89,7 +89,7 @@ TEST_CASE("names that lead out of a directory are refused", "[stored_zip]") {
   CHECK_THAT(said_of(zip({{"w", "data"}, {"w", "data"}})), Contains("the entry w occurs twice"));
 }
 
-TEST_CASE("each lie of an archive is named", "[stored_zip]") {
+TEST_CASE("each wrong entry of an archive is refused by name", "[stored_zip]") {
   const std::string good = zip({{"a", "one"}, {"b", "two"}}), large = zip({{"a", "one"}, {"b", "two"}}, true);
   REQUIRE(said_of(good).empty());
   const uint64_t directory = good.find(kCentral);

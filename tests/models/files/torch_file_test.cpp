@@ -132,7 +132,7 @@ TEST_CASE("a tensor of an archive is a view of the file and keeps it mapped", "[
   CHECK(at::equal(x.t(), counted(at::kFloat, {4, 6})));
 }
 
-TEST_CASE("where the older format does not align a tensor, its view is of bytes", "[torch_file]") {
+TEST_CASE("a tensor that the older format does not align is viewed as bytes", "[torch_file]") {
   const ScratchDirectory scratch;
   const auto value = tensor(storage("FloatStorage", "0", 6), 0, {3, 2}, {1, 3});
   const std::string end = "\x80\x02]" + text("0") + "a." + number_bytes(6, 8);
@@ -156,7 +156,7 @@ TEST_CASE("where the older format does not align a tensor, its view is of bytes"
   CHECK(of_bytes == 3);
 }
 
-TEST_CASE("a file of torch.save that is cut anywhere is an error", "[torch_file]") {
+TEST_CASE("a file of torch.save that is truncated at any position is an error", "[torch_file]") {
   const ScratchDirectory scratch;
   const std::string name = GENERATE("archive_2.bin", "older_4.bin");
   const auto whole = contents(golden("torch/" + name));
@@ -173,7 +173,7 @@ TEST_CASE("random damage of a file of torch.save is an error or a value, never m
   check_damage("older_4.bin", 1'000);
 }
 
-TEST_CASE("what is not a file of torch.save is refused", "[torch_file]") {
+TEST_CASE("a file that torch.save has not written is refused", "[torch_file]") {
   const ScratchDirectory scratch;
   const auto said = [&](const std::string& bytes) { return open_and_read(scratch / "file", bytes); };
   CHECK_THAT(said(""), Contains("is not a file of torch.save"));
@@ -220,7 +220,7 @@ TEST_CASE("a pickle that names or runs anything else is refused by that name", "
   CHECK_THAT(said_of_tensor(kStorage + "}b"), Contains("what has attributes cannot be a reference"));
 }
 
-TEST_CASE("what a state dict holds besides tensors is refused by its kind", "[torch_file]") {
+TEST_CASE("anything but tensors in a state dict is refused by its kind", "[torch_file]") {
   CHECK_THAT(said_of("\x80\x02]."), Contains("must hold a dict of tensors; got a list"));
   CHECK_THAT(said_of("\x80\x02" + kStorage + "."), Contains("got a reference"));
   CHECK_THAT(said_of_tensor(integer(3)), Contains("tensor w: a tensor cannot be 3"));
@@ -238,7 +238,7 @@ TEST_CASE("what a state dict holds besides tensors is refused by its kind", "[to
   CHECK(said_of("\x80\x02}.").empty());
 }
 
-TEST_CASE("each lie about a tensor is named", "[torch_file]") {
+TEST_CASE("each wrong statement about a tensor is refused by name", "[torch_file]") {
   const auto lie = [](int64_t offset, std::initializer_list<int64_t> sizes, std::initializer_list<int64_t> strides) {
     return said_of_tensor(tensor(kStorage, offset, sizes, strides));
   };
@@ -311,7 +311,7 @@ TEST_CASE("a pickle that contradicts itself is an error", "[torch_file]") {
   CHECK_THAT(said_of("}}."), Contains("more than one value"));
   CHECK_THAT(said_of("}.}"), Contains("model/data.pkl has 1 bytes after its pickle"));
   CHECK_THAT(said_of("t."), Contains("a mark is missing"));
-  CHECK_THAT(said_of("N(\x85."), Contains("a value is missing"));  // what is below a mark cannot be taken
+  CHECK_THAT(said_of("N(\x85."), Contains("a value is missing"));  // values below a mark cannot be taken
   CHECK_THAT(said_of("}(K\1u."), Contains("a key has no value"));
   CHECK_THAT(said_of("]N\x88s."), Contains("what has items cannot be a list"));
   CHECK_THAT(said_of("}Na."), Contains("what is appended to cannot be a dict"));
@@ -376,7 +376,7 @@ TEST_CASE("an older file whose parts contradict each other is an error", "[torch
              Contains("the description of the writer must be a dict; got None"));
 }
 
-TEST_CASE("an archive without what torch.save writes is refused", "[torch_file]") {
+TEST_CASE("an archive without the entries that torch.save writes is refused", "[torch_file]") {
   const ScratchDirectory scratch;
   const auto said = [&](const std::vector<ZipEntry>& entries) { return open_and_read(scratch / "a", zip(entries)); };
   CHECK(said({{"x/data.pkl", "}."}}).empty());

@@ -23,7 +23,7 @@ int products(const LayerWork& work, Phase phase) {
 
 }  // namespace
 
-TEST_CASE("a layer without stated costs gets those of its ops") {
+TEST_CASE("a layer that states no costs has those of its ops") {
   ModelSpec spec = small_gpt2();
   add_costs_of_ops(spec);
   CHECK(spec.layers[0].flops_per_token == 0);
@@ -55,7 +55,7 @@ TEST_CASE("a layer without stated costs gets those of its ops") {
 }
 
 // The rows of logits begin at multiples of 64 elements.
-TEST_CASE("on an accelerator the head has logits of as many tokens as it has there") {
+TEST_CASE("on an accelerator, a dry run counts logits for as many tokens as the kernels hold") {
   ModelSpec spec = small_gpt2();
   add_costs_of_ops(spec);
   const auto more_for_logits = [&](int64_t tokens, int64_t element_bytes, int t_degree) {
@@ -78,7 +78,7 @@ TEST_CASE("on an accelerator the head has logits of as many tokens as it has the
   CHECK(more_for_logits(100, 4, 1) == 100 * 24 * 4);
 }
 
-TEST_CASE("what does not run costs nothing") {
+TEST_CASE("work that does not run costs nothing") {
   ModelSpec spec = small_gpt2();
   for (auto& param : spec.layers[2].params) param.trainable = false;
   add_costs_of_ops(spec);

@@ -107,7 +107,7 @@ TEST_CASE("a dry run counts what encoders and small heads keep") {
     }
 }
 
-TEST_CASE("a small head costs what its rows do") {
+TEST_CASE("the cost of a small head is that of its rows") {
   json config = {{"model_type", "bert"}, {"hidden_size", 64}, {"num_attention_heads", 2}, {"vocab_size", 1000}};
   const auto flops = [&](const HeadChoice& head) {
     config["is_decoder"] = head.kind == Kind::causal_lm;

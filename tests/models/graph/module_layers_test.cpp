@@ -81,7 +81,7 @@ TEST_CASE("a Sequential of modules becomes a list of layers") {
   CHECK(spec.layers[8].output.empty());
 }
 
-TEST_CASE("what a module computes and keeps is seen by running it once") {
+TEST_CASE("the costs of a module are found by running it once") {
   const ModelSpec spec = spec_of_modules(user::small_model());
   const int64_t tokens = 24;
   const KeptCase at{.tokens = tokens, .rows = tokens};
@@ -102,7 +102,7 @@ TEST_CASE("what a module computes and keeps is seen by running it once") {
   CHECK(spec.layers[1].kept(wide).activations == 2 * spec.layers[1].kept(at).activations);
 }
 
-TEST_CASE("modules start with the values that they are made with, the same for a seed and place") {
+TEST_CASE("modules keep the initial values that they are created with, which depend on seed and position") {
   const ModuleModel model = user::small_model();
   const ModelSpec spec = spec_of_modules(model);
   const auto values = [&](const std::string& name, uint64_t seed) {
@@ -118,7 +118,7 @@ TEST_CASE("modules start with the values that they are made with, the same for a
   CHECK(!values("net.1.in.weight", 3).equal(values("net.6.in.weight", 3)));
 }
 
-TEST_CASE("modules that recomputation would run wrongly are refused by name") {
+TEST_CASE("modules that would give other results when they are recomputed are refused by name") {
   CHECK_NOTHROW(with_forward([](Lambda& self, const at::Tensor& x) { return x * self.scale; }));
   using Catch::Contains;
   CHECK_THROWS_WITH(with_forward([](Lambda&, const at::Tensor& x) { return at::Tensor(x).relu_(); }),
@@ -159,7 +159,7 @@ TEST_CASE("a running mean is refused by its name, and a mean over the batch by i
                     Catch::Contains("module mine ") && Catch::Contains("depends on the other samples"));
 }
 
-TEST_CASE("a module whose samples are not independent is refused, whichever way they mix") {
+TEST_CASE("a module that mixes samples in any way is refused") {
   using Forward = Lambda::Forward;
   const std::vector<std::pair<const char*, Forward>> mixing = {
       {"earlier to later", [](Lambda&, const at::Tensor& x) { return x.cumsum(0); }},
@@ -248,7 +248,7 @@ TEST_CASE("a module need not be able to run on an empty microbatch") {
     }
 }
 
-TEST_CASE("errors about modules that cannot be layers say what a layer is") {
+TEST_CASE("errors about modules that cannot be layers explain what a layer is") {
   using Catch::Contains;
   CHECK_THROWS_WITH(with_forward([](Lambda&, const at::Tensor& x) { return x.sum(1); }),
                     Contains("module mine ") && Contains("returns [batch, length, features]"));

@@ -110,7 +110,8 @@ TEST_CASE("all microbatches and passes of a step find the buffer that the step c
   CHECK(largest_difference(again.gradients(), wanted.gradients()) < 1e-12);
 }
 
-TEST_CASE("samples are checked with buffers that change, and ranks of any step get theirs", "[buffers]") {
+TEST_CASE("samples are checked with buffers that change, and ranks in different steps have different buffers",
+          "[buffers]") {
   const auto program = cut_program(halving());
   check_samples(program, spec_of_program(program, 4), 4);
 }

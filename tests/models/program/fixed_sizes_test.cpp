@@ -99,7 +99,7 @@ const ProgramUse kPairs = {.predicts = Predicts::target_row};
 
 }  // namespace
 
-TEST_CASE("a program that was exported without dynamic sizes says for which it was", "[fixed]") {
+TEST_CASE("a program that was exported without dynamic sizes states its sizes", "[fixed]") {
   const auto program = program_of("fixed_heads", {}, {});
   CHECK(program->fixed_samples == 4);
   CHECK(program->fixed_source() == 5);
@@ -108,7 +108,9 @@ TEST_CASE("a program that was exported without dynamic sizes says for which it w
   CHECK(program_of("heads", {}, {})->fixed_source() == 0);
 }
 
-TEST_CASE("it computes the same as with dynamic sizes, with the same dropout, even for fewer samples", "[fixed]") {
+TEST_CASE(
+    "a program of fixed sizes computes the same as with dynamic sizes, with the same dropout, even for fewer samples",
+    "[fixed]") {
   const auto fixed = program_of("fixed_heads", {}, {}), any = program_of("heads", {}, {});
   for (const auto& lengths : {std::vector<int64_t>{5, 5, 5, 5}, {5, 5, 5}, {5}})
     check_same(fixed, any, batch_of(lengths, 11, 3), 5);
@@ -123,7 +125,7 @@ TEST_CASE("samples are padded to a fixed length, which need not go with a fixed 
   }
 }
 
-TEST_CASE("classes of samples and targets of fixed sizes count once", "[fixed]") {
+TEST_CASE("samples that fill a microbatch of a fixed size do not count in losses", "[fixed]") {
   const auto pictures = program_of("pictures", kPictures, {.samples = 3});
   const Microbatch images = tensors_program::batch_of_pictures();
   check_same(pictures, tensors_program::pictures(), part_of(images, {0, 3}), 5);
@@ -162,7 +164,7 @@ TEST_CASE("features of a sample pass whole, even if there are as many as tokens"
   CHECK(of_targets->features == 6);
 }
 
-TEST_CASE("targets pass beside a source of one row", "[fixed]") {
+TEST_CASE("targets pass between layers together with a source of one row", "[fixed]") {
   Program program = *tensors_program::sounds();
   program.source_length = {.number = 1};
   REQUIRE(program.source_rows() == 1);
@@ -176,7 +178,7 @@ TEST_CASE("targets pass beside a source of one row", "[fixed]") {
   CHECK(form->features == 6);
 }
 
-TEST_CASE("positions that all samples share are those of PyTorch", "[fixed]") {
+TEST_CASE("positions that all samples share equal those of PyTorch", "[fixed]") {
   const auto wanted = nlohmann::json::parse(contents(golden("program/channels.json")));
   std::vector<int64_t> flat;
   for (const std::vector<int64_t> row : wanted["ids"]) flat.insert(flat.end(), row.begin(), row.end());
@@ -200,7 +202,7 @@ TEST_CASE("positions that all samples share are those of PyTorch", "[fixed]") {
   check_samples(program_of("channels", {}, {}), spec_of_program(program_of("channels", {}, {}), 6), 6);
 }
 
-TEST_CASE("as many channels as tokens, and rows of a table as samples, are not taken for them", "[fixed]") {
+TEST_CASE("channels and rows of a table are not mistaken for tokens and samples of the same number", "[fixed]") {
   const auto any = program_of("channels", {}, {});
   for (const Sizes& sizes : {Sizes{.samples = 4, .source = 6}, Sizes{.samples = 4}, Sizes{.source = 6}}) {
     const auto fixed = program_of("channels", {}, sizes);
@@ -214,7 +216,7 @@ TEST_CASE("as many channels as tokens, and rows of a table as samples, are not t
   }
 }
 
-TEST_CASE("what fixed sizes count is what the expressions of other sizes say", "[fixed]") {
+TEST_CASE("fixed sizes are interpreted like the expressions of dynamic sizes", "[fixed]") {
   const auto check = [](const std::string& name, const ProgramUse& use, const Sizes& sizes) {
     INFO(name);
     const auto any = program_of(name, use, {}), fixed = program_of(name, use, sizes);
@@ -244,7 +246,7 @@ TEST_CASE("what fixed sizes count is what the expressions of other sizes say", "
   check("pictures", kPictures, {.samples = 3});
 }
 
-TEST_CASE("a call that does not show what sizes count is refused by name", "[fixed]") {
+TEST_CASE("a call that does not show the meaning of a size is refused by name", "[fixed]") {
   const auto turned = [](Graph& graph) {
     for (auto& node : graph.nodes)
       if (node.text() == "aten::transpose.int") {
@@ -263,7 +265,7 @@ TEST_CASE("a call that does not show what sizes count is refused by name", "[fix
   CHECK_NOTHROW(program_of("channels", {}, {.samples = 4, .source = 7}, turned));
 }
 
-TEST_CASE("earlier positions that are not in a microbatch are refused, whatever the fixed length", "[fixed]") {
+TEST_CASE("earlier positions that are not in a microbatch are refused, for any fixed length", "[fixed]") {
   ProgramRun run(program_of("words", {}, {.source = 7}), at::kDouble);
   Microbatch next = batch_of({1}, words_program::kWords);
   next.positions = next.positions + 4;
@@ -281,7 +283,7 @@ TEST_CASE("the next token follows from the last one before the padding", "[fixed
   CHECK((next - wanted).abs().max().item<double>() < 1e-12);
 }
 
-TEST_CASE("more or longer samples than a program takes are refused with both numbers", "[fixed]") {
+TEST_CASE("more or longer samples than a program accepts are refused, and the error gives both numbers", "[fixed]") {
   ProgramRun run(program_of("fixed_heads", {}, {}), at::kDouble, {}, 5);
   CHECK_THAT(message_of<RunError>([&] {
                run.train(batch_of({5, 5, 5, 5, 5}, 11));
@@ -294,7 +296,7 @@ TEST_CASE("more or longer samples than a program takes are refused with both num
   CHECK_THAT(message_of<RunError>([&] { run.train(batch_of({5, 4}, 11)); }), Contains("must have 5 tokens"));
 }
 
-TEST_CASE("losses that do not say what they count take whole batches only", "[fixed]") {
+TEST_CASE("losses of an unknown kind accept only whole batches", "[fixed]") {
   const auto sum = [](Graph& graph) {  // a loss that is not of a known kind
     for (auto& node : graph.nodes)
       if (node.name == "aten::cross_entropy_loss") node.arguments[3].constant = int64_t{2};
@@ -316,7 +318,7 @@ TEST_CASE("losses that do not say what they count take whole batches only", "[fi
   check_same(means, program_of("two_means", {.predicts = Predicts::row}, {}), labelled(batch_of({6, 6}, 12)), 6);
 }
 
-TEST_CASE("samples of fixed sizes are checked for what they mix", "[fixed]") {
+TEST_CASE("programs of fixed sizes are checked for mixed samples", "[fixed]") {
   const auto check = [](const std::shared_ptr<const Program>& program) {
     check_samples(program, spec_of_program(program, 8), 8);
   };

@@ -68,7 +68,7 @@ const double kSlope = std::sqrt(2 / M_PI);
 
 }  // namespace
 
-TEST_CASE("GELUs that are spelled out become one call", "[gelu_calls]") {
+TEST_CASE("GELUs that are spelled out are replaced by one call", "[gelu_calls]") {
   const auto [function, kind] = GENERATE(table<Function, std::string>(
       {{[](const at::Tensor& x) { return Results{0.5 * x * (1.0 + ((x + 0.044715 * x.pow(3.0)) * kSlope).tanh())}; },
         "tanh"},
@@ -98,7 +98,7 @@ TEST_CASE("a GELU is found among other calls, and several of them", "[gelu_calls
   CHECK((first_result(graph) - before).abs().max().item<double>() < 1e-14);
 }
 
-TEST_CASE("calls that are no GELU, or whose results are read elsewhere, stay", "[gelu_calls]") {
+TEST_CASE("calls that are no GELU, or whose results are read elsewhere, are not replaced", "[gelu_calls]") {
   const auto function =
       GENERATE(Function([](const at::Tensor& x) {  // another constant
                  return Results{0.5 * x * (1.0 + ((x + 0.045 * x.pow(3.0)) * kSlope).tanh())};

@@ -29,7 +29,8 @@ Microbatch batch_of(const Program& program, int64_t samples, int64_t length) {
 
 }  // namespace
 
-TEST_CASE("padding is that of the embedding table, or else the only id that ids are compared with", "[program]") {
+TEST_CASE("the padding id is that of the embedding table, or else the only id with which ids are compared",
+          "[program]") {
   CHECK(program_of("padded")->pad_id == 1);
   CHECK_THAT(message_of<ConfigError>([] { program_of("two_ids"); }), Contains("(1, 2)") && Contains("pad_token_id"));
   CHECK(program_of("two_ids", {.predicts = Predicts::row, .pad_id = 1})->pad_id == 1);
@@ -48,7 +49,7 @@ TEST_CASE("a program that does not shift its labels gets the next tokens", "[pro
   CHECK(causal.train(batch).sum == Approx(by_row.train(batch).sum).epsilon(1e-14));
 }
 
-TEST_CASE("means over tokens and over labels are one loss only where every token has a label", "[program]") {
+TEST_CASE("means over tokens and over labels are combined to one loss only if every token has a label", "[program]") {
   const auto program = program_of("two_means");
   ProgramRun run(program, at::kDouble);
   Microbatch all = batch_of(*program, 2, 6);

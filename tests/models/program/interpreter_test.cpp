@@ -83,7 +83,7 @@ TEST_CASE("a program computes what PyTorch computes with it, and its gradients",
   }
 }
 
-TEST_CASE("samples of another number and length run in the same program", "[interpreter]") {
+TEST_CASE("a program runs with other numbers and lengths of samples", "[interpreter]") {
   const WholeProgram program;
   const at::NoGradGuard no_grad;
   const auto shorter = ids().narrow(0, 0, 2).narrow(1, 0, 3);
@@ -101,7 +101,7 @@ TEST_CASE("a program runs in float64 throughout", "[interpreter]") {
   CHECK(result[0].toTensor().item<double>() == Approx(expected()["loss"].get<double>()).epsilon(1e-6));
 }
 
-TEST_CASE("dropout is drawn by the caller, and nothing is dropped in evaluation", "[interpreter]") {
+TEST_CASE("the caller provides dropout masks, and nothing is dropped in evaluation", "[interpreter]") {
   const ScratchDirectory scratch;
   write_changed_json(scratch / "dropped.pt2", "models/model.json", [](nlohmann::json& model) {
     for (auto& node : model["graph_module"]["graph"]["nodes"])
@@ -129,7 +129,7 @@ TEST_CASE("a call that fails is named", "[interpreter]") {
                        }));
 }
 
-TEST_CASE("results of attention can be viewed as in the export, whatever their strides", "[interpreter]") {
+TEST_CASE("results of attention can be viewed as in the export, for any strides", "[interpreter]") {
   constexpr int64_t kLength = 5, kSamples = 2, kHeads = 3, kFeatures = 4;
   const auto ints = [](std::vector<int64_t> list) { return GraphArgument{.constant = c10::List<int64_t>(list)}; };
   // As in torch.nn.MultiheadAttention: [length, batch, heads, features] in memory.

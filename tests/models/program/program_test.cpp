@@ -61,7 +61,7 @@ TEST_CASE("a program is cut between its repeated modules", "[program]") {
   CHECK(program->vocab_size == kWords);
 }
 
-TEST_CASE("what follows from arguments alone is computed in each layer that needs it", "[program]") {
+TEST_CASE("values that depend only on arguments are computed in each layer that needs them", "[program]") {
   const auto program = cut_program(read_pt2(path()));
   const auto in_block = calls(*program, program->layers[2].part);
   CHECK(std::ranges::count(in_block, "aten::arange") == 1);  // for the mask
@@ -106,7 +106,7 @@ TEST_CASE("programs that cannot be cut or trained are refused", "[program]") {
                     Contains("in which only hidden states, [batch, length, features] or other sizes"));
 }
 
-TEST_CASE("a scalar that is no mean is a loss as a whole, a mean over samples", "[program]") {
+TEST_CASE("a scalar that is not a known loss counts as a mean over samples", "[program]") {
   const auto program = changed([](json& graph) {
     auto& loss = first_node(graph, "torch.ops.aten.cross_entropy_loss.default");
     loss["inputs"].push_back({{"name", "reduction"}, {"arg", {{"as_int", 2}}}, {"kind", 1}});
@@ -118,7 +118,7 @@ TEST_CASE("a scalar that is no mean is a loss as a whole, a mean over samples", 
   CHECK(spec_of_program(program, 4).loss_of_samples);
 }
 
-TEST_CASE("a config says what arguments are given and which output is the loss", "[program]") {
+TEST_CASE("a config specifies the data of arguments and the output that is the loss", "[program]") {
   const auto cut = [](const ProgramUse& use) { return cut_program(read_pt2(path()), use); };
   CHECK(cut({.loss_output = "loss"})->loss.terms[0].kind == ProgramLossTerm::Kind::cross_entropy);
   CHECK_THROWS_WITH(cut({.loss_output = "lost"}),

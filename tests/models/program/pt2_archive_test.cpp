@@ -89,7 +89,7 @@ TEST_CASE("other files and older archives are refused by name", "[pt2]") {
              Contains("/config/words.weight: is a pickle, which is not read"));
 }
 
-TEST_CASE("tensors that are not inside their bytes are refused", "[pt2]") {
+TEST_CASE("tensors that exceed their file are refused", "[pt2]") {
   const auto with_meta = [&](const char* key, const json& value) {
     return said(kWeights, [&](json& file) { file["config"]["places.weight"]["tensor_meta"][key] = value; });
   };

@@ -11,7 +11,7 @@ namespace shardline::pt2_writer_test {
 
 using namespace words_program;
 
-TEST_CASE("a program is written with other weights and otherwise as it was", "[pt2]") {
+TEST_CASE("a program is written with new weights and is otherwise unchanged", "[pt2]") {
   const ScratchDirectory scratch;
   const Pt2Archive before = read_pt2(path());
   reserve_pt2(before, scratch / "after.pt2");

@@ -195,7 +195,7 @@ TEST_CASE("one of several blocks that call the same operators is found if its ar
                     Contains("pictures.pt2: the call to aten::flip in blocks.1 mixes samples"));
 }
 
-TEST_CASE("what computes each sample by itself is accepted", "[samples]") {
+TEST_CASE("programs that compute each sample separately are accepted", "[samples]") {
   check([](Net&, const Tensor& x, const Tensor&) { return at::tanh(x).cumsum(1).flip(1); });
   check([](Net&, const Tensor& x, const Tensor&) { return x.flatten(0, 1).softmax(-1).view_as(x); });
   check([](Net&, const Tensor& x, const Tensor&) { return x.transpose(0, 1).tanh().transpose(0, 1); });
@@ -244,7 +244,7 @@ TEST_CASE("a recurrent module is accepted if it runs along the samples, and name
   CHECK_THROWS_WITH(check(mix), Contains("model net: the call to aten::lstm.input in lstm mixes samples"));
 }
 
-TEST_CASE("a recurrent module with dropout of its own draws numbers", "[samples]") {
+TEST_CASE("a recurrent module with dropout of its own is refused because it draws random numbers", "[samples]") {
   const Mix mix = [](Net& net, const Tensor& x, const Tensor&) {
     net.batch_first->options.dropout(0.1);
     return std::get<0>(net.batch_first->forward(x));
@@ -254,7 +254,7 @@ TEST_CASE("a recurrent module with dropout of its own draws numbers", "[samples]
                              "generator unless its dropout is 0"));
 }
 
-TEST_CASE("padding that is seen once biases are trained is found", "[samples]") {
+TEST_CASE("attention to padding that begins when biases are trained is detected", "[samples]") {
   // Rows of padding begin as 0, and stay 0 as long as biases are.
   const Mix next = [](Net&, const Tensor& x, const Tensor& mask) {
     const auto after = at::cat({x.slice(1, 1), at::zeros_like(x.slice(1, 0, 1))}, 1);
@@ -263,7 +263,7 @@ TEST_CASE("padding that is seen once biases are trained is found", "[samples]") 
   CHECK_THROWS_WITH(check(next, true, /*has_biases=*/false), Contains("depends on padding"));
 }
 
-TEST_CASE("padding that is seen is found, and padding that is hidden is not", "[samples]") {
+TEST_CASE("programs that attend to padding are refused, and those that hide it are not", "[samples]") {
   const auto mean = [](const Tensor& x, const Tensor& weights) {
     return x + (x * weights).sum(1, true) / weights.sum(1, true);
   };

@@ -27,7 +27,7 @@ const Segment& segment_of(const FlatLayout& layout, size_t param) {
 
 }  // namespace
 
-TEST_CASE("what ranks hold of a gradient") {
+TEST_CASE("each rank holds the expected part of a gradient") {
   const Specs s;
   CHECK(sharing_of(s.weight, 2) == Sharing::split);
   CHECK(sharing_of(s.norm, 2) == Sharing::partial);
@@ -35,7 +35,7 @@ TEST_CASE("what ranks hold of a gradient") {
   for (const auto* spec : {&s.weight, &s.norm, &s.table}) CHECK(sharing_of(*spec, 1) == Sharing::complete);
 }
 
-TEST_CASE("places are aligned, apart from each other, and in a segment of their kind") {
+TEST_CASE("offsets are aligned, do not overlap, and are in a segment of their kind") {
   const Specs s;
   const auto named = s.named();
   for (const auto level : {Level::none, Level::optimizer, Level::gradients, Level::weights})
@@ -67,7 +67,7 @@ TEST_CASE("places are aligned, apart from each other, and in a segment of their 
         }
 }
 
-TEST_CASE("what is dealt to how many ranks") {
+TEST_CASE("tensors are divided among the expected number of ranks") {
   const Specs s;
   enum { kFrozen, kNorm, kWeight, kBias, kTable };
   const auto shards = [&](const Sharding& sharding, size_t param) {
@@ -88,7 +88,7 @@ TEST_CASE("what is dealt to how many ranks") {
   CHECK(shards({.level = Level::weights, .degree = 4}, kFrozen) == 4);
 }
 
-TEST_CASE("a parameter has the same place relative to its neighbours as without sharding") {
+TEST_CASE("sharding does not change a parameter's position relative to its neighbours") {
   const Specs s;
   const auto plain = flat_layout(s.named(), 1, 3, {});
   for (const auto level : {Level::optimizer, Level::gradients, Level::weights}) {
@@ -97,7 +97,7 @@ TEST_CASE("a parameter has the same place relative to its neighbours as without 
   }
 }
 
-TEST_CASE("a layout of nothing") {
+TEST_CASE("a layout without parameters is empty") {
   const auto layout = flat_layout({}, 0, 1, {.level = Level::weights, .degree = 2});
   CHECK(layout.segments.empty());
   CHECK(layout.places.empty());

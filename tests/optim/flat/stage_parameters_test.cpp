@@ -344,7 +344,7 @@ TEST_CASE("a model that does not train has no gradients") {
   CHECK(parameters.counted_gradients().empty());
 }
 
-TEST_CASE("clipping is torch's rule") {
+TEST_CASE("clipping follows torch's rule") {
   CHECK(clip_factor(4, 1) == Approx(1 / (4 + 1e-6)).epsilon(1e-15));
   CHECK(clip_factor(0.5, 1) == 1);
   CHECK(clip_factor(0, 1) == 1);

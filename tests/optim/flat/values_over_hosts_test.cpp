@@ -60,7 +60,7 @@ Values values_after_update(const Mesh& mesh, const Sharding& sharding, const std
   return seen;
 }
 
-TEST_CASE("values that are gathered over several hosts have the bits of one all-gather") {
+TEST_CASE("values gathered over several hosts have the bits of one all-gather") {
   struct Case {
     Mesh mesh;
     int degree;

@@ -235,7 +235,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("the bytes of states are known beforehand") {
+TEST_CASE("the bytes of optimizer states are known in advance") {
   const ModelSpec spec = model(false);
   use_caching_allocator();
   const RankGroups groups = make_rank_groups(Mesh("cluster", 1, 1, 1), make_local_world(), make_local_world());

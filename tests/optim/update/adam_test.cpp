@@ -35,7 +35,7 @@ double difference(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-TEST_CASE("AdamW and Adam are torch's formulas, with decay where the range decays and the clipped gradient") {
+TEST_CASE("AdamW and Adam follow torch's formulas, with the range's decay and the clipped gradient") {
   const auto kind = GENERATE(OptimizerOptions::Kind::adamw, OptimizerOptions::Kind::adam);
   const double limit = GENERATE(0.0, 0.5);
   const OptimizerOptions options{
@@ -66,7 +66,7 @@ TEST_CASE("AdamW and Adam are torch's formulas, with decay where the range decay
   }
 }
 
-TEST_CASE("a learning rate of zero moves nothing, but counts as a step") {
+TEST_CASE("a step with a learning rate of zero changes no value, but counts") {
   const auto value = at::randn({5}, at::kDouble), start = value.clone();
   TrainedRange range{value, at::randn({5}, at::kDouble), true};
   Adam optimizer({range}, {.weight_decay = 0.1});

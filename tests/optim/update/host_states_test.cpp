@@ -344,7 +344,8 @@ const std::vector<int> kOneStage = {0, 0, 0};
 
 }  // namespace
 
-TEST_CASE("all gradients are on their way before the first update, and values of one range before the next update") {
+TEST_CASE(
+    "copies of all gradients start before the first update, and those of a range's values before the next update") {
   const ModelSpec spec = three_sizes();
   const RankGroups groups = make_rank_groups(Mesh("cluster", 1, 1, 1), make_local_world(), make_local_world());
   for (const auto kind : {Kind::adamw, Kind::sgd, Kind::adafactor}) {
@@ -366,7 +367,7 @@ TEST_CASE("all gradients are on their way before the first update, and values of
   }
 }
 
-TEST_CASE("an update without gradients on the host, and gradients brought twice, are mistakes") {
+TEST_CASE("an update without gradients on the host, and copying gradients twice, fail an assertion") {
   const ModelSpec spec = three_sizes();
   const RankGroups groups = make_rank_groups(Mesh("cluster", 1, 1, 1), make_local_world(), make_local_world());
   StageParameters parameters(alone(spec, kOneStage, groups, make_host_link(at::kCPU)));

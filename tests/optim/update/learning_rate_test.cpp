@@ -6,7 +6,7 @@
 
 namespace shardline::learning_rate_test {
 
-TEST_CASE("learning rates are those of transformers.get_scheduler") {
+TEST_CASE("learning rates equal those of transformers.get_scheduler") {
   struct Golden {
     RateSchedule type;
     double warmup;

@@ -30,7 +30,7 @@ TEST_CASE("by default the scale begins at 2^32 and halves with every overflow, d
   CHECK(scales({.initial = 10, .factor = 4, .least = 3}, "xx") == Scales{10, 3, 3});
 }
 
-TEST_CASE("the scale grows when a window of steps has gone by since the last overflow") {
+TEST_CASE("the scale grows after a window of steps without an overflow") {
   // The last overflow counts as step -1 at first: with a window of 3, steps 2 and 5 (counted from 0) let it grow.
   CHECK(scales({.initial = 1, .window = 3}, "......") == Scales{1, 1, 1, 2, 2, 2, 4});
   // After the overflow in step 1, the scale grows after steps 4 and 7.
@@ -38,7 +38,7 @@ TEST_CASE("the scale grows when a window of steps has gone by since the last ove
   CHECK(scales({.initial = 8, .window = 1}, "..x.") == Scales{8, 16, 32, 16, 32});
 }
 
-TEST_CASE("with a delayed shift only the last of so many overflows shrinks the scale, and all that follow") {
+TEST_CASE("with a delayed shift, the scale shrinks after that many overflows and after every further one") {
   CHECK(scales({.initial = 64, .delayed_shift = 3}, "xxxxx") == Scales{64, 64, 64, 32, 16, 8});
   // Good steps between them change nothing, unless they complete a window or only consecutive overflows count.
   CHECK(scales({.initial = 64, .delayed_shift = 2}, "x.x.x") == Scales{64, 64, 64, 32, 32, 16});
@@ -55,7 +55,7 @@ TEST_CASE("a static scale stays, and skipped steps are counted") {
   CHECK(scaler.skipped() == 2);
 }
 
-TEST_CASE("a run that continues with a static scale has its own, and one with a dynamic scale the earlier run's") {
+TEST_CASE("a run that continues uses its own static scale, or the dynamic scale of the earlier run") {
   LossScaler earlier({.initial = 64});
   earlier.update(true);
   LossScaler constant({.dynamic = false, .initial = 128}), dynamic({.initial = 128});

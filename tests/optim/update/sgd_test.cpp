@@ -16,7 +16,7 @@ struct Case {
 
 }  // namespace
 
-TEST_CASE("SGD is torch's formula: the first gradient is the momentum, dampened ones follow") {
+TEST_CASE("SGD follows torch's formula: momentum starts with the first gradient and adds dampened ones") {
   const auto c = GENERATE(Case{0, 0, false}, Case{0.9, 0, false}, Case{0.9, 0.3, false}, Case{0.7, 0, true});
   const double decay = GENERATE(0.0, 0.2);
   CAPTURE(c.momentum, c.dampening, c.nesterov, decay);

@@ -51,7 +51,7 @@ double activations(const Planning& job, const Layout& layout) {
 
 }  // namespace
 
-TEST_CASE("what moves more over a slow link takes longer, and keeps less") {
+TEST_CASE("over a slow link, offloading more takes longer and keeps less") {
   const Planning job = with_host(0.5);
   for (const auto recomputed : {What::nothing, What::layers}) {
     CAPTURE(recomputed);
@@ -82,7 +82,7 @@ TEST_CASE("over a fast link, offloading overlaps with the computation") {
         Approx(seconds(job, four_stages(What::nothing, {}))).epsilon(1e-3));
 }
 
-TEST_CASE("what would come back at once stays: nothing moves, nothing is paid for, nothing is saved") {
+TEST_CASE("activations that would be needed again immediately stay on the device, without cost or benefit") {
   Planning job = with_host(0.5);
   Layout here{.microbatches = 16}, away{.microbatches = 16, .offload = kEverything};  // backward at once
   CHECK(seconds(job, away) == seconds(job, here));
@@ -95,7 +95,7 @@ TEST_CASE("what would come back at once stays: nothing moves, nothing is paid fo
   CHECK(activations(job, away) == activations(job, here));
 }
 
-TEST_CASE("optimizer states on the host leave the device, and an update takes the longest of what goes on at once") {
+TEST_CASE("offloaded optimizer states leave the device, and an update takes as long as its longest simultaneous part") {
   Planning job = with_host(12);
   Layout layout{.replicas = 2, .microbatches = 8, .sharding = zero(1, 2)};
   for (const auto precision : {Precision::fp32, Precision::bf16}) {

@@ -17,7 +17,7 @@ Cluster four_to_a_node() {
   return cluster;
 }
 
-TEST_CASE("over several nodes two steps bring each part to a node once, messages once for each rank there") {
+TEST_CASE("over several nodes, a gather in two steps sends each part to a node once, messages once per rank") {
   const Cluster cluster = four_to_a_node();
   const Pricing pricing(cluster, Precision::fp32, 4, false);
   const GroupSpan shards{.size = 8, .per_node = 4};
@@ -28,7 +28,7 @@ TEST_CASE("over several nodes two steps bring each part to a node once, messages
         pricing.collective(Collective::Kind::all_gather, 8e9, shards));
 }
 
-TEST_CASE("the way makes no difference inside a node, and two steps need equally many ranks on each") {
+TEST_CASE("inside a node, two steps cost the same as one, and they need equally many ranks on each node") {
   const Cluster cluster = four_to_a_node();
   const Pricing pricing(cluster, Precision::fp32, 4, false);
   for (const auto way : {GatherWay::rings, GatherWay::messages, GatherWay::two_steps}) {

@@ -71,7 +71,7 @@ StepEstimate estimate(const Planning& job, const Layout& layout, const std::vect
 
 }  // namespace
 
-TEST_CASE("one rank takes what was measured") {
+TEST_CASE("one rank is predicted to take the measured time") {
   const auto step = estimate(job(profile(), 3), {.microbatches = 3}, {0, 0, 0, 0});
   CHECK(step.pipeline_seconds == Approx(3 * ((1 + 1) + 2 * (2 + 3) + (4 + 1))));
   // 3000 gradients are cleared, 1000 joined, 2000 parameters updated.
@@ -80,7 +80,7 @@ TEST_CASE("one rank takes what was measured") {
   CHECK(step.seconds == Approx(step.pipeline_seconds + step.reduction_seconds + step.optimizer_seconds));
 }
 
-TEST_CASE("what runs again costs what it cost") {
+TEST_CASE("recomputation costs as much as the first computation") {
   Layout layout{.microbatches = 1};
   const auto j = job(profile(), 1);
   const double kept = estimate(j, layout, {0, 0, 0, 0}).seconds;
@@ -90,7 +90,7 @@ TEST_CASE("what runs again costs what it cost") {
   CHECK(estimate(j, layout, {0, 0, 0, 0}).seconds - kept == Approx(2 * 2));
 }
 
-TEST_CASE("stages are priced by the lists that they run") {
+TEST_CASE("stages are priced by their instruction lists") {
   auto p = profile();
   p.links = {link("pp", "send", 0, 0), link("pp", "all_reduce", 0.5, 0)};
   const std::vector<int> halves = {0, 0, 1, 1};  // 3 + 4 and 6 + 4 seconds
@@ -105,7 +105,7 @@ TEST_CASE("stages are priced by the lists that they run") {
   CHECK(estimate(job(p, 1), {.pipeline = 2}, halves).pipeline_seconds == Approx(3 + 6 + 4 + 4 + 2 * 0.25));
 }
 
-TEST_CASE("the backward pass hides reductions as far as was measured") {
+TEST_CASE("the backward pass hides reductions to the measured extent") {
   auto p = profile();
   const auto of = [&](double hidden) {
     p.links = {link("rdp", "all_reduce", 0.25, hidden)};  // 1 s for 1000 parameters, half a second for a block's 500
@@ -120,7 +120,7 @@ TEST_CASE("the backward pass hides reductions as far as was measured") {
   CHECK(of(0.5).reduction_seconds == Approx(1 + 2 + 1));
 }
 
-TEST_CASE("a profile says nothing about other shapes") {
+TEST_CASE("a profile has no times for other shapes") {
   const auto j = job(profile(), 4);
   CHECK(is_measured(j.workload, j.machines.profile.get(), {}));
   CHECK_FALSE(is_measured(j.workload, j.machines.profile.get(), {.tensor = 2}));
@@ -129,7 +129,7 @@ TEST_CASE("a profile says nothing about other shapes") {
   CHECK_FALSE(is_measured({}, nullptr, {}));
 }
 
-TEST_CASE("a measured machine is a cluster") {
+TEST_CASE("a measured machine can be used as a cluster") {
   auto p = profile();
   p.links = {{"tp", "all_reduce", 2, {8, 4000}, {0.02, 4}}, {"pp", "send", 2, {8, 4000}, {0.03, 2}}};
   const auto cluster = profiled_cluster(p, 4);

@@ -48,7 +48,7 @@ double stage_bytes(const Model& model, bool sequence_parallel, Recompute::What r
 
 }  // namespace
 
-TEST_CASE("parameters and FLOPs of the weak scaling table come out of the descriptions of its models") {
+TEST_CASE("parameters and FLOPs of the weak scaling table follow from the descriptions of its models") {
   for (const auto& row : scaling_rows()) {
     CAPTURE(row.billions);
     const Workload job{
@@ -68,7 +68,7 @@ TEST_CASE("parameters and FLOPs of the weak scaling table come out of the descri
   }
 }
 
-TEST_CASE("selective recomputation runs the attention core again and nothing else") {
+TEST_CASE("selective recomputation repeats only the attention core") {
   const Workload job{.spec = published_gpt(96, 12288, 96), .sequence_length = 2048, .global_batch = 1};
   const double s = 2048, h = 12288, l = 96;
   CHECK(hardware_flops(job, Recompute::What::attention) - model_flops(job) == Approx(4 * s * s * h * l));
@@ -88,7 +88,7 @@ TEST_CASE("activations of a block follow table 2 of 2205.05198") {
     }
 }
 
-TEST_CASE("memory of figure 1 of 2205.05198, in GiB") {
+TEST_CASE("memory equals figure 1 of 2205.05198, in GiB") {
   const std::vector<double> states = {45.5625, 45.5625, 31.640625, 32.958984375};
   const std::vector<double> all = {59.25, 66.84375, 114.0234375, 131.25}, least = {9.5625, 12.3515625, 23.076, 26.5625};
   for (size_t i = 0; i < kModels.size(); ++i) {
@@ -102,7 +102,8 @@ TEST_CASE("memory of figure 1 of 2205.05198, in GiB") {
 }
 
 // The published percentages label the bars of the figure; they differ from the paper's own table 2 in the last digits.
-TEST_CASE("activations of figure 7 of 2205.05198, in percent of tensor parallelism alone, within 0.15 of a percent") {
+TEST_CASE(
+    "activations equal figure 7 of 2205.05198, in percent of tensor parallelism alone, within 0.15 of a percent") {
   struct Percent {
     double sequence, selective, both, full;
   };

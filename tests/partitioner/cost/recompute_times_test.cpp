@@ -80,7 +80,7 @@ TEST_CASE("a block's forward and backward are predicted within 6 percent each") 
 // remains of the tables' step times without the blocks, with an uncertainty of 10 ms from rounding. The engine's
 // description counts the sweep of clipping because of these two numbers, so this comparison guards the price but does
 // not validate it.
-TEST_CASE("what a step without a pipeline does outside its blocks is predicted") {
+TEST_CASE("the time of a step outside its blocks is predicted for one stage") {
   const auto& row = recompute_rows().front();
   for (const bool selective : {false, true}) {
     const auto& block = block_rows()[selective ? 4 : 2];

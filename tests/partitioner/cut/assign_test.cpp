@@ -44,7 +44,7 @@ std::vector<int> assign_stages(const std::vector<double>& costs, int stages) {
 
 }  // namespace
 
-TEST_CASE("no way to cut the layers makes the most expensive stage cheaper") {
+TEST_CASE("no other partition has a cheaper most expensive stage") {
   std::mt19937 random(7);
   for (int round = 0; round < 1000; ++round) {
     const int layers = std::uniform_int_distribution(1, 10)(random);
@@ -64,7 +64,7 @@ TEST_CASE("no way to cut the layers makes the most expensive stage cheaper") {
   }
 }
 
-TEST_CASE("among equals the earlier stages are lighter") {
+TEST_CASE("among equally good partitions, the earlier stages are lighter") {
   CHECK(assign_stages({1, 1, 1, 1, 1}, 2) == std::vector{0, 0, 1, 1, 1});
   CHECK(assign_stages({2, 2, 2, 2, 2}, 3) == std::vector{0, 1, 1, 2, 2});
 }
@@ -98,7 +98,7 @@ TEST_CASE("chunks are contiguous, none is empty, and moving a layer does not mak
                     Catch::Contains("4 chunks for 2 stages") && Catch::Contains("only 3 layers"));
 }
 
-TEST_CASE("a stage for every layer is the most there can be") {
+TEST_CASE("there can be at most one stage per layer") {
   CHECK(assign_stages({5, 1, 3}, 3) == std::vector{0, 1, 2});
   CHECK_THROWS_AS(assign_stages({5, 1, 3}, 4), ConfigError);
   CHECK_THROWS_WITH(assign_stages({5, 1, 3}, 4), Catch::Contains("use at most 3 stages"));

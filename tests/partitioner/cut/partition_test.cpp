@@ -108,7 +108,7 @@ PartitionProblem random_problem(Random& random) {
 
 }  // namespace
 
-TEST_CASE("no way to cut is better than the partition, on a thousand random chains") {
+TEST_CASE("no other partition is better, on a thousand random chains") {
   Random random;
   int impossible = 0, several = 0, weighted = 0;
   for (int round = 0; round < 1000; ++round) {

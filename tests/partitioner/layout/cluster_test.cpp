@@ -37,7 +37,7 @@ std::string with(std::string text, const std::string& from, const std::string& t
 
 }  // namespace
 
-TEST_CASE("a cluster file says what its machines can do") {
+TEST_CASE("a cluster file describes what its machines can do") {
   const auto cluster = read(kGood);
   CHECK(cluster.devices() == 8);
   CHECK(cluster.memory_bytes == 16.0 * 1073741824);

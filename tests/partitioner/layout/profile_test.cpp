@@ -48,7 +48,7 @@ TEST_CASE("a profile is read as it was written") {
                     Catch::Contains("/no/such/folder/profile.json.incomplete: cannot be opened"));
 }
 
-TEST_CASE("a damaged profile is refused with the place") {
+TEST_CASE("a damaged profile is refused, and the error states the place") {
   write_profile(example(), write_json({}));
   std::ifstream in(std::filesystem::temp_directory_path() / "shardline_profile_test.json");
   const nlohmann::json whole = nlohmann::json::parse(in);
@@ -85,7 +85,7 @@ TEST_CASE("link times are interpolated between sizes and scaled beyond them") {
   CHECK(link_seconds(link, 8000) == 8);
 }
 
-TEST_CASE("a profile says how it does not match") {
+TEST_CASE("a profile states in which way it does not match") {
   CHECK(mismatch(example(), {{"device", "cpu"}}).empty());
   CHECK(mismatch(example(), {{"device", "cpu"}, {"microbatch_size", "2"}, {"torch", "2.11"}}) ==
         "microbatch_size: 4, not 2; torch: unknown, not 2.11");

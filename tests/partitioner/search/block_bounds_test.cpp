@@ -177,7 +177,7 @@ TEST_CASE("bounds distinguish blocks of equal shapes, and count shared parameter
 }
 
 // Frozen blocks have no gradients and states; those before the first trained block only run forward and keep nothing.
-TEST_CASE("bounds know frozen blocks") {
+TEST_CASE("bounds account for frozen blocks") {
   Random random;
   for (int i = 0; i < 300; ++i) {
     ModelSpec spec = published_gpt(4, 64, 11, false, 16, 32);
@@ -194,7 +194,7 @@ TEST_CASE("bounds know frozen blocks") {
 }
 
 // Long groups need a lot of memory while they run, so what each block keeps matters only with many microbatches.
-TEST_CASE("bounds know the group of each recomputed block") {
+TEST_CASE("bounds account for the group of each recomputed block") {
   Random random;
   const Workload workload{.spec = published_gpt(4, 64, 24, false, 16, 32), .sequence_length = 32};
   for (const auto& first : kStrategies)

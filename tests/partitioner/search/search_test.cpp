@@ -40,7 +40,7 @@ SearchSpace only(const Layout& layout) {
 
 }  // namespace
 
-TEST_CASE("the search finds what trying everything finds, and says why the others lose") {
+TEST_CASE("the search finds what an exhaustive search finds, and states why the other layouts are slower") {
   auto job = job_on_p4d(2, published_gpt(16, 4096, 16, false, 51200, 1024), 1024, 64);
   SearchSpace space{
       .microbatch_sizes = {1, 2, 4}, .chunks = {2}, .sharded = {Level::none, Level::optimizer}, .offload = {{}}};
@@ -85,7 +85,7 @@ TEST_CASE("ranked layouts have the placement with which their step is fastest") 
   }
 }
 
-TEST_CASE("by cost and by memory, the search finds what trying everything finds, too") {
+TEST_CASE("by cost and by memory, the search finds what an exhaustive search finds, too") {
   auto job = job_on_p4d(2, published_gpt(16, 1024, 8, false, 51200, 1024), 1024, 64);
   job.workload.software.own_ops = true;
   SearchSpace space{.worlds = {8, 16}, .microbatch_sizes = {1, 4}, .chunks = {2}};
@@ -112,7 +112,7 @@ TEST_CASE("by cost and by memory, the search finds what trying everything finds,
   }
 }
 
-TEST_CASE("a batch of any size has its divisors found at once") {
+TEST_CASE("the divisors of a batch of any size are found quickly") {
   auto job = job_on_p4d(1, published_gpt(16, 1024, 2, false, 51200, 64), 64, 2147483647);  // a prime number
   CHECK_THROWS_WITH(search(job, {.pipeline = {1}, .microbatches = {2}}), Catch::Contains("microbatches must divide"));
 }
@@ -303,7 +303,7 @@ TEST_CASE("no layout that fits by a cut for its memory is dropped by a bound") {
 }
 
 // The tied embedding and head are stored once if both ends of the model are on one stage.
-TEST_CASE("no cut is avoided in memory that it fits exactly") {
+TEST_CASE("a partition that fits the memory exactly is not avoided") {
   auto job = job_on_p4d(1, published_gpt(16, 1024, 8, false, 51200, 1024), 1024, 32);
   job.workload.software.own_ops = true;
   const bool on_accelerators = GENERATE(false, true);
@@ -319,7 +319,7 @@ TEST_CASE("no cut is avoided in memory that it fits exactly") {
     }
 }
 
-TEST_CASE("parameters that stay whole save nothing and cost nothing to share") {
+TEST_CASE("parameters that sharding leaves whole save no memory and cost no gathering") {
   auto job = job_on_p4d(1, published_gpt(16, 1024, 4), 1024, 8);
   const Layout whole{.replicas = 8};
   Layout sharded{.replicas = 8, .sharding = zero(3, 8)};
@@ -336,7 +336,7 @@ TEST_CASE("parameters that stay whole save nothing and cost nothing to share") {
         local_parameters(job.workload.spec.layers[1], 1, Counted::all));
 }
 
-TEST_CASE("175B on 960 A100 40GB") {
+TEST_CASE("the search finds layouts for 175B on 960 A100 40GB") {
   std::printf("175B on 120 x p4d.24xlarge, global batch 1920; published: 32 samples/s, length not stated\n");
   for (const int length : {512, 1024, 2048}) {
     const auto job = job_on_p4d(120, published_gpt(96, 12288, 96, false, 51200, length), length, 1920);

@@ -10,7 +10,7 @@
 
 namespace shardline::moved_out_test {
 
-TEST_CASE("tensors that moved out hold no memory, and share theirs again when they are back") {
+TEST_CASE("offloaded tensors hold no memory, and share theirs again when they are back") {
   const auto space = offload_to_file(std::filesystem::temp_directory_path());
   auto owner = at::randn({6, 5});
   const auto whole = owner.detach(), part = owner.narrow(0, 2, 3), turned = owner.t(),

@@ -40,7 +40,7 @@ TEST_CASE("tensors come back from the file as they went, in any order, and leave
   std::filesystem::remove(directory);
 }
 
-TEST_CASE("a directory that is not there is the config's fault, and a full disk says what to do") {
+TEST_CASE("a missing directory is an error in the config, and the error about a full disk states what to do") {
   CHECK_THROWS_WITH(offload_to_file("/nowhere/at/all"), Catch::Contains("/smp_options/offload_path") &&
                                                             Catch::Contains("/nowhere/at/all") &&
                                                             Catch::Contains("No such file"));

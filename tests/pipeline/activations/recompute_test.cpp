@@ -11,7 +11,7 @@ Recompute named(const char* name) {
 
 }  // namespace
 
-TEST_CASE("strategies are read as they are printed, and nothing else is one") {
+TEST_CASE("strategies are read as they are printed, and other texts are refused") {
   for (const char* name : {"none", "selective", "each", "contiguous", "group_2", "group_17"})
     CHECK(to_string(named(name)) == name);
   CHECK(named("group_1") == named("each"));

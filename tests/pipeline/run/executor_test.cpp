@@ -299,7 +299,7 @@ TEST_CASE("offloaded activations take no memory until their horizon") {
   CHECK(peak("group_2", {.enabled = true, .horizon = 100}) == peak("group_2", {}));
 }
 
-TEST_CASE("a group is recomputed right before its backward, the group after it first") {
+TEST_CASE("a group is recomputed right before its backward pass, the last group first") {
   const auto result = run(one_forward_one_backward(1, 1, 0), Mode::train, "group_3");
   Diary runs;
   for (const auto& entry : result.diaries[0])
@@ -308,7 +308,7 @@ TEST_CASE("a group is recomputed right before its backward, the group after it f
                       "backward 3", "forward 0", "forward 1", "forward 2", "backward 2", "backward 1", "backward 0"});
 }
 
-TEST_CASE("chunks of one stage hand over without a message") {
+TEST_CASE("chunks of one stage pass tensors without a message") {
   const auto one = run(one_forward_one_backward(1, 4, 0)), two = run(two_chunks_on_one_stage(4));
   for (size_t layer = 0; layer < 5; ++layer) CHECK(at::equal(two.gradients[layer], one.gradients[layer]));
   for (size_t i = 0; i < 4; ++i) CHECK(two.losses[i].sum == one.losses[i].sum);
@@ -344,7 +344,7 @@ TEST_CASE("evaluation and generation run forward only and keep nothing") {
   }
 }
 
-TEST_CASE("a schedule for other microbatches or stages is our mistake") {
+TEST_CASE("a schedule for other numbers of microbatches or stages fails an assertion") {
   Diary diary;
   FakeStore store(diary);
   run_ranks(1, [&](CommunicatorPtr pp) {

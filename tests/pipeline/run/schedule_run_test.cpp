@@ -139,7 +139,7 @@ TEST_CASE("every schedule gives the bits of one process") {
   }
 }
 
-TEST_CASE("what the checker accepts gives the same bits in any order") {
+TEST_CASE("every order that the checker accepts gives the same bits") {
   std::mt19937 random(3);
   const auto one = run(one_forward_one_backward(1, 4, 0));
   int accepted = 0;
@@ -177,7 +177,7 @@ TEST_CASE("chunks may be on any stages: channels also connect stages that are no
   }
 }
 
-TEST_CASE("in the steady state the system is asked for no memory, and between steps messages have none") {
+TEST_CASE("in the steady state no memory is allocated from the system, and between steps messages hold none") {
   use_caching_allocator();
   const ModelSpec spec = tanh_spec();
   const auto communication = [] { return memory_totals().now[static_cast<size_t>(MemoryClass::communication)]; };
@@ -205,7 +205,7 @@ TEST_CASE("in the steady state the system is asked for no memory, and between st
     }
 }
 
-TEST_CASE("memory for messages follows their sizes: after large microbatches, small ones take little again") {
+TEST_CASE("memory for messages follows their sizes, even if small microbatches follow large ones") {
   use_caching_allocator();
   constexpr int64_t kLarge = 10000, kLargeBytes = kLarge * kLength * kHidden * 8;
   const ModelSpec spec = tanh_spec();

@@ -386,7 +386,7 @@ TEST_CASE("a refusal names stage, index and instruction") {
   }
 }
 
-TEST_CASE("the losses of a step come in ascending microbatch order, the forwards of other chunks in any") {
+TEST_CASE("the losses of a step are in ascending microbatch order, the forward passes of other chunks in any order") {
   auto schedule = simple_schedule(1, 2, 0);
   std::swap(schedule.instructions[0][0], schedule.instructions[0][1]);  // two forwards
   CHECK(contains(refusal(schedule), "stage 0, instruction 0 (forward, microbatch 1, chunk 0): microbatches add to"));
@@ -428,7 +428,7 @@ TEST_CASE("a rendezvous hangs where both neighbours send first") {
   CHECK(refusal(schedule, 1).empty());
 }
 
-TEST_CASE("wrong frames are refused before anything is indexed by them") {
+TEST_CASE("wrong sizes are refused before they are used as indices") {
   const auto good = one_forward_one_backward(2, 2, 0);
   const auto changed = [&](auto&& change) {
     auto bad = good;

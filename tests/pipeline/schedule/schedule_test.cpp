@@ -103,7 +103,7 @@ TEST_CASE("weight gradients that run after a message are not part of a whole bac
     CHECK(weights_follow(whole.instructions[1], place) == (place == 2));
 }
 
-TEST_CASE("fewer active microbatches cost no more than their round trips") {
+TEST_CASE("with fewer active microbatches, stages are busy as long as round trips allow") {
   // A microbatch takes 3 units on each stage, there and back together, so by Little's law `active` of them keep the
   // stages busy for at most active / stages of the time. Strict alternation reaches 1 / ceil(stages / active) of it.
   for (int stages = 2; stages <= 8; ++stages)
@@ -122,7 +122,7 @@ TEST_CASE("impossible sizes are refused with the option and the minimum") {
   CHECK(contains(message_of([] { forward_schedule(0, 1); }), "pipeline_parallel_degree"));
 }
 
-TEST_CASE("a schedule survives JSON") {
+TEST_CASE("a schedule read back from JSON equals the original") {
   for (const auto& schedule : {simple_schedule(3, 4, 2), one_forward_one_backward(4, 6, 0), forward_schedule(2, 3)}) {
     const nlohmann::json json = schedule;
     CHECK(schedule_from_json(nlohmann::json::parse(json.dump()), "f") == schedule);
@@ -132,7 +132,7 @@ TEST_CASE("a schedule survives JSON") {
   CHECK(json["instructions"][0].back().dump() == R"({"chunk":0,"op":"end_gradients"})");
 }
 
-TEST_CASE("a wrong schedule file is refused by place") {
+TEST_CASE("a wrong schedule file is refused, and the error states the place") {
   const nlohmann::json good = simple_schedule(2, 2, 0);
   const auto refusal = [&](const char* pointer, const nlohmann::json& value) {
     auto bad = good;

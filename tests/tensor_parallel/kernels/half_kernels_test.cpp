@@ -52,7 +52,7 @@ TEST_CASE("Layer norm of half precision has fp32 statistics, gradients of parame
     }
 }
 
-TEST_CASE("Activations of half precision") {
+TEST_CASE("Activations and their gradients agree with float64 in half precision") {
   for (const auto activation :
        {Activation::gelu, Activation::gelu_tanh, Activation::relu, Activation::silu, Activation::tanh})
     for (const auto type : kHalfTypes)
@@ -72,7 +72,7 @@ TEST_CASE("Activations of half precision") {
       }
 }
 
-TEST_CASE("Dropout, residual and bias in half precision, and beside a residual in fp32") {
+TEST_CASE("Dropout, residual and bias are fused in half precision, even with a residual in fp32") {
   for (const auto& [type, stream] : type_pairs())
     for (const auto& [rows, n] : kShapes)
       for (const double probability : {0.0, 0.1, 1.0}) {
@@ -96,14 +96,14 @@ TEST_CASE("Dropout, residual and bias in half precision, and beside a residual i
       }
 }
 
-TEST_CASE("Types that do not go together are refused") {
+TEST_CASE("Types that do not match are refused") {
   const at::Tensor x = normal({2, 4}, at::kBFloat16), other = normal({2, 4}, at::kHalf), f = at::randn({2, 4});
   CHECK_THROWS_AS(bias_dropout_add_forward(x, {}, other, {}), InvariantError);
   CHECK_THROWS_AS(bias_dropout_add_forward(f, {}, x, {}), InvariantError);
   CHECK_THROWS_AS(layer_norm_forward(x, f[0].contiguous(), f[1].contiguous(), 1e-5), InvariantError);
 }
 
-TEST_CASE("ATen's forms give half precision what the loops give it") {
+TEST_CASE("ATen's operators give the same half-precision results as the loops") {
   for (const auto& [type, stream] : type_pairs()) {
     CAPTURE(type, stream);
     const int64_t rows = 30, n = 64;
@@ -132,7 +132,7 @@ TEST_CASE("ATen's forms give half precision what the loops give it") {
   }
 }
 
-TEST_CASE("Cross entropy of half-precision logits") {
+TEST_CASE("Cross entropy of half-precision logits is computed in fp32") {
   for (const auto type : kHalfTypes)
     for (const auto& [rows, v] : kShapes) {
       CAPTURE(rows, v, type);

@@ -83,7 +83,7 @@ TEST_CASE("Layer norm") {
     }
 }
 
-TEST_CASE("A row's layer norm does not depend on its neighbours or its place in memory") {
+TEST_CASE("A row's layer norm depends neither on its neighbours nor on its place in memory") {
   const int64_t n = 771;
   const at::Tensor x = at::randn({9, n}), weight = at::randn({n}), bias = at::randn({n});
   const auto [y, mean, rstd] = layer_norm_forward(x, weight, bias, 1e-5);
@@ -127,7 +127,7 @@ TEST_CASE("Activations and their gradients") {
       }
 }
 
-TEST_CASE("Activations far from zero and at it") {
+TEST_CASE("Activations are right at zero and far from it") {
   const at::Tensor x = at::cat({at::linspace(-200, 200, 4001, at::kFloat), at::tensor({0.0f, -0.0f, 1e-30f, 3e38f})});
   const at::Tensor row = x.unsqueeze(0), ones = at::full(row.sizes(), 1.0);
   for (const auto activation : {Activation::gelu, Activation::gelu_tanh, Activation::silu, Activation::tanh}) {
@@ -176,7 +176,7 @@ TEST_CASE("Dropout, residual and bias") {
       }
 }
 
-TEST_CASE("A dropout mask is that of random_word, wherever the row lies") {
+TEST_CASE("A dropout mask equals that of random_word, for any position of the row") {
   const int64_t n = 2500;  // more than one chunk
   const DropoutRows rows{.seed = 1,
                          .op = 2,
@@ -221,7 +221,7 @@ TEST_CASE("Cross entropy") {
     }
 }
 
-TEST_CASE("Cross entropy of extreme logits") {
+TEST_CASE("Cross entropy is right for extreme logits") {
   const at::Tensor label = at::tensor({int64_t{1}, int64_t{0}, int64_t{0}, int64_t{3}});
   for (const auto type : kTypes) {
     const auto stats = [&](const at::Tensor& logits) { return cross_entropy_stats(logits, label); };
@@ -245,7 +245,7 @@ TEST_CASE("Cross entropy of extreme logits") {
   }
 }
 
-TEST_CASE("Cross entropy of a rank without entries") {
+TEST_CASE("Cross entropy is right on a rank without entries") {
   const at::Tensor label = at::tensor({int64_t{0}, int64_t{-5}});
   const auto [largest, sum, picked] = cross_entropy_stats(at::empty({2, 0}), label);
   CHECK(largest.eq(-kInfinity).all().item<bool>());

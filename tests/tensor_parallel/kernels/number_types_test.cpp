@@ -25,7 +25,7 @@ bool rounds_as_torch(float x) {
 
 }  // namespace
 
-TEST_CASE("every half-precision number is read as torch reads it, and written back as it was") {
+TEST_CASE("every half-precision number is read as by torch, and written back unchanged") {
   int64_t wrong = 0;
   for (uint32_t i = 0; i < 65536; ++i) {
     const auto bits = static_cast<uint16_t>(i);

@@ -48,7 +48,7 @@ at::Tensor heads_of(const at::Tensor& qkv, int64_t heads, int64_t first, int64_t
 
 }  // namespace
 
-TEST_CASE("causal attention is its definition, forward and backward") {
+TEST_CASE("causal attention follows its definition, forward and backward") {
   for (int64_t heads : {1, 3})
     for (const auto& [length, window] : {std::pair<int64_t, int64_t>{1, 0}, {5, 0}, {33, 0}, {33, 6}}) {
       CAPTURE(heads, length, window);
@@ -68,7 +68,7 @@ TEST_CASE("causal attention is its definition, forward and backward") {
     }
 }
 
-TEST_CASE("recomputed attention gives the same bits, and lets its result go in between") {
+TEST_CASE("recomputed attention gives the same bits, and frees its result in between") {
   for (const double dropout : {0.0, 0.3})
     for (const auto type : {at::kFloat, at::kDouble})
       for (int64_t samples : {0, 2}) {
@@ -113,7 +113,7 @@ TEST_CASE("ranks without heads and empty microbatches have empty attention") {
   }
 }
 
-TEST_CASE("attention over a cache gives the positions of a whole pass, however they are cut") {
+TEST_CASE("attention over a cache gives the results of a whole pass, however the positions are divided") {
   const Microbatch whole = batch_of(2, 70);  // longer than the cache's first capacity
   const auto qkv = at::randn({whole.tokens(), 3 * 2 * kDim}, at::kDouble);
   const auto at_positions = [](const at::Tensor& rows, int64_t first, int64_t length) {
@@ -141,7 +141,7 @@ TEST_CASE("attention over a cache gives the positions of a whole pass, however t
   }
 }
 
-TEST_CASE("segments of several lengths have the attention and the dropout of samples of their own") {
+TEST_CASE("segments of several lengths have the attention and the dropout of separate samples") {
   const std::vector<int64_t> lengths = {5, 1, 33};
   const auto qkv = at::randn({39, 3 * 2 * kDim}, at::kDouble), dy = at::randn({39, 2 * kDim}, at::kDouble);
   Microbatch ragged{.ids = at::ones({39}, at::kLong),
@@ -173,7 +173,7 @@ TEST_CASE("segments of several lengths have the attention and the dropout of sam
     }
 }
 
-TEST_CASE("dropout of attention belongs to sample and head, not to the rank or the microbatch") {
+TEST_CASE("dropout of attention depends on sample and head, not on the rank or the microbatch") {
   const Microbatch whole = batch_of(3, 9);
   const auto qkv = at::randn({whole.tokens(), 3 * 5 * kDim}, at::kDouble);
   const auto dy = at::randn({whole.tokens(), 5 * kDim}, at::kDouble);

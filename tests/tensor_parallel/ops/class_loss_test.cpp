@@ -12,7 +12,7 @@
 
 namespace shardline::class_loss_test {
 
-TEST_CASE("the loss of classes that ranks share is that of all classes", "[class_loss]") {
+TEST_CASE("the loss of classes that are split over ranks equals that of all classes", "[class_loss]") {
   constexpr int64_t kRows = 9, kClasses = 7, kIgnored = -5;
   const double smoothing = GENERATE(0.0, 0.3);
   const int ranks = GENERATE(2, 3, 4);

@@ -10,7 +10,7 @@
 
 namespace shardline::collectives_test {
 
-TEST_CASE("rows that are gathered for work on all tokens, and sliced again, have the gradients of one process") {
+TEST_CASE("rows that are gathered for work on all tokens and sliced again have the gradients of one process") {
   for (int ranks : {1, 2, 3, 4})
     for (int64_t tokens : {8, 7, 2, 1, 0})
       for (bool sequence_parallel : {false, true}) {
@@ -30,7 +30,7 @@ TEST_CASE("rows that are gathered for work on all tokens, and sliced again, have
       }
 }
 
-TEST_CASE("a rank by itself asks nobody") {
+TEST_CASE("a single rank communicates with no other") {
   const TensorParallel alone;
   const auto x = at::randn({5, 2}, at::kDouble);
   CHECK(gather_rows(alone, x, 5).is_same(x));

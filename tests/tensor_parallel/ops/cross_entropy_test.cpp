@@ -97,7 +97,7 @@ void check(const Problem& p, int ranks, bool sequence_parallel, double smoothing
 
 }  // namespace
 
-TEST_CASE("the head and loss, split or whole, are at::cross_entropy, over several blocks of tokens") {
+TEST_CASE("the head and loss, split or whole, equal at::cross_entropy over several blocks of tokens") {
   for (int ranks : {1, 2, 3, 4})
     for (bool sequence_parallel : {false, true})
       for (bool split : {true, false}) {
@@ -110,7 +110,7 @@ TEST_CASE("the head and loss, split or whole, are at::cross_entropy, over severa
       }
 }
 
-TEST_CASE("labels of -100 count nowhere") {
+TEST_CASE("labels of -100 do not count") {
   for (bool split : {true, false}) {
     Problem p = problem(4, 9, 7, split);
     p.labels[0].fill_(-100);
@@ -120,7 +120,7 @@ TEST_CASE("labels of -100 count nowhere") {
   }
 }
 
-TEST_CASE("the head of picked rows is that of all rows, of which the others have no label") {
+TEST_CASE("the head of selected rows equals that of all rows if the others have no label") {
   constexpr int64_t kTokens = 300;
   const auto rows = at::tensor({0, 3, 4, 150, 151, 152, 299}, at::kLong);
   Problem p = with_bias(problem(1, kTokens, 13));
@@ -157,7 +157,7 @@ TEST_CASE("the head of picked rows is that of all rows, of which the others have
       }
 }
 
-TEST_CASE("smoothed labels are those of at::cross_entropy") {
+TEST_CASE("label smoothing equals that of at::cross_entropy") {
   for (int ranks : {1, 2, 4})
     for (bool split : {true, false}) {
       Problem p = with_bias(problem(3, 121, 13, split));
@@ -168,7 +168,7 @@ TEST_CASE("smoothed labels are those of at::cross_entropy") {
     }
 }
 
-TEST_CASE("nothing to predict is a loss of zero over a weight of zero, and no gradient") {
+TEST_CASE("without a label, the loss and its weight are zero, and there is no gradient") {
   Problem one = problem(3, 1, 7), ignored = problem(2, 5, 7);
   ignored.labels.fill_(-100);
   for (const Problem* p : {&one, &ignored}) {
@@ -204,7 +204,7 @@ TEST_CASE("an empty microbatch passes through the head") {
   }
 }
 
-TEST_CASE("the logits of all tokens are never whole") {
+TEST_CASE("the logits of all tokens are never held at the same time") {
   const Problem p = problem(8, 128, 1000);
   const auto world = make_local_world();
   const TensorParallel tp{world.get(), false};
@@ -237,7 +237,7 @@ TEST_CASE("the logits of the last positions are whole on every rank") {
   }
 }
 
-TEST_CASE("the best words of a row are those of whole logits, on every rank") {
+TEST_CASE("the best words of a row equal those found in whole logits, on every rank") {
   for (const int64_t vocabulary : {3, 7, 600})
     for (const bool split : {true, false}) {
       const Problem p = with_bias(problem(1, vocabulary == 600 ? 300 : 9, vocabulary, split));
@@ -261,7 +261,7 @@ TEST_CASE("the best words of a row are those of whole logits, on every rank") {
     }
 }
 
-TEST_CASE("rows get as many words as are wanted, and only those that they may") {
+TEST_CASE("rows get the requested number of words, and only those that are allowed") {
   const bool split = GENERATE(true, false);
   const Problem p = with_bias(problem(1, 9, 40, split));
   const int64_t count = p.x.size(0);
@@ -296,7 +296,7 @@ TEST_CASE("rows get as many words as are wanted, and only those that they may") 
     }
 }
 
-TEST_CASE("the words that rows may get are those of their segment") {
+TEST_CASE("the words that are allowed for a row are those of its segment") {
   Microbatch batch{.ids = at::zeros({7}, at::kLong), .ends = {2, 3, 7}};
   const auto rows = at::tensor({0, 1, 2, 5}, at::kLong);
   CHECK(word_search(batch, rows).most == kBestWords);

@@ -40,7 +40,7 @@ std::pair<at::Tensor, at::Tensor> drop(const TensorParallel& tp, const Microbatc
 
 }  // namespace
 
-TEST_CASE("a dropout mask belongs to the sample, not to the rank, the rows or the microbatch") {
+TEST_CASE("a dropout mask depends on the sample, not on the rank, the rows or the microbatch") {
   const Microbatch whole = batch_of({0, 1, 2, 3}, 9);
   const auto x = at::randn({whole.tokens(), kFeatures}, at::kDouble);
   const auto world = make_local_world();
@@ -80,7 +80,7 @@ TEST_CASE("dropouts of a model never share a stream") {
   CHECK_THROWS_AS(dropout_op(8191, 0), InvariantError);  // this layer would use the stream of initial values
 }
 
-TEST_CASE("the parts of a norm's gradients add up to the whole, padding left out") {
+TEST_CASE("the parts of a norm's gradients add up to the whole, without padding") {
   const ParamSpec spec{.name = "n", .shape = {kFeatures}, .partial_over_t = true};
   const auto weight = at::randn({kFeatures}, at::kDouble), bias = at::randn({kFeatures}, at::kDouble);
   for (int64_t tokens : {8, 7, 2, 0})
@@ -112,7 +112,7 @@ TEST_CASE("the parts of a norm's gradients add up to the whole, padding left out
       }
 }
 
-TEST_CASE("an RMS norm is its definition, and the parts of its gradient add up, padding left out") {
+TEST_CASE("an RMS norm follows its definition, and the parts of its gradient add up, without padding") {
   const ParamSpec spec{.name = "n", .shape = {kFeatures}, .partial_over_t = true};
   const auto weight = at::randn({kFeatures}, at::kDouble);
   for (int64_t tokens : {8, 7, 2, 0})

@@ -52,7 +52,7 @@ void check_embedding(int ranks, bool sequence_parallel, bool split, int64_t samp
 
 }  // namespace
 
-TEST_CASE("a split embedding, and one that every rank has, are that of one process, whatever does not divide") {
+TEST_CASE("split and whole embeddings equal that of one process, for sizes that T does not divide") {
   for (int ranks : {1, 2, 3, 4})
     for (bool sequence_parallel : {false, true})
       for (bool split : {true, false}) {
@@ -63,7 +63,7 @@ TEST_CASE("a split embedding, and one that every rank has, are that of one proce
       }
 }
 
-TEST_CASE("without a table of positions words are all there is") {
+TEST_CASE("without a table of positions, an embedding consists of the words only") {
   const at::Tensor ids = at::randint(kWords, {2, 5}, at::kLong);
   const Microbatch batch = causal_microbatch(ids, {}, {}, 3);
   const ParamSpec words{.name = "wte", .shape = {kWords, kHidden}, .split_dim = 0};
@@ -83,7 +83,7 @@ TEST_CASE("without a table of positions words are all there is") {
             }) <= 1e-14);
 }
 
-TEST_CASE("types are added, and positions may be counted from a later entry") {
+TEST_CASE("token types are added, and positions may start at a later entry") {
   constexpr int64_t kFirst = 2, kTypes = 3, kTokens = 7;
   Microbatch batch{.ids = at::randint(kWords, {kTokens}, at::kLong), .ends = {4, kTokens}};
   batch.positions = at::cat({at::arange(4, at::kLong), at::arange(3, at::kLong)});
@@ -121,7 +121,7 @@ TEST_CASE("types are added, and positions may be counted from a later entry") {
   }
 }
 
-TEST_CASE("more ranks than words") {
+TEST_CASE("an embedding can have more ranks than words") {
   const ParamSpec words{.name = "wte", .shape = {2, kHidden}, .split_dim = 0};
   const ParamSpec positions{.name = "wpe", .shape = {kPositions, kHidden}};
   const auto wte = at::randn(words.shape, at::kDouble), wpe = at::randn(positions.shape, at::kDouble);
@@ -135,7 +135,7 @@ TEST_CASE("more ranks than words") {
         }) == 0);
 }
 
-TEST_CASE("noise on embeddings is that of NEFTune, drawn for each element wherever it is computed") {
+TEST_CASE("noise on embeddings is that of NEFTune, and that of an element does not depend on the rank") {
   constexpr int64_t kWide = 30, kTokens = 2 + 5 + 90;
   constexpr double kAlpha = 5;
   Microbatch batch = causal_microbatch(at::zeros({1, kTokens}, at::kLong), {}, at::full({1}, 7, at::kLong));

@@ -81,7 +81,7 @@ double roundings_of_largest(const at::Tensor& got, const at::Tensor& expected) {
 
 }  // namespace
 
-TEST_CASE("the blockwise attention of half precision is float64's, rounded once, with and without dropout") {
+TEST_CASE("blockwise attention in half precision equals float64, rounded once, with and without dropout") {
   for (const auto type : kHalfTypes)
     for (const int64_t length : {1, 7, 64, 65, 200})
       for (const double probability : {0.0, 0.3, 1.0}) {
@@ -125,7 +125,7 @@ TEST_CASE("the blockwise attention of half precision is float64's, rounded once,
       }
 }
 
-TEST_CASE("causal attention of half precision is its definition, as this machine and as ATen runs it") {
+TEST_CASE("causal attention in half precision follows its definition, with this machine's kernels and with ATen") {
   const Restore restore;
   for (const auto kind : {ProductLibrary::automatic, ProductLibrary::aten})
     for (const auto type : kHalfTypes)
@@ -151,7 +151,7 @@ TEST_CASE("causal attention of half precision is its definition, as this machine
         }
 }
 
-TEST_CASE("query_key_layer_scaling divides what is stored and changes nothing else") {
+TEST_CASE("query_key_layer_scaling divides the stored scores and changes nothing else") {
   const Microbatch batch = batch_of(2, 70);
   const auto qkv = normal({batch.tokens(), 3 * kHeads * kDim}, at::kDouble);
   const auto dy = normal({batch.tokens(), kHeads * kDim}, at::kDouble);
@@ -166,7 +166,7 @@ TEST_CASE("query_key_layer_scaling divides what is stored and changes nothing el
   }
 }
 
-TEST_CASE("scores that fp16 cannot hold are no trouble") {
+TEST_CASE("scores beyond the range of fp16 do not change the result") {
   const Microbatch batch = batch_of(1, 40);
   for (const double layer : {1.0, 6.0}) {
     auto qkv = normal({batch.tokens(), 3 * kHeads * kDim}, at::kHalf);
@@ -186,7 +186,7 @@ TEST_CASE("scores that fp16 cannot hold are no trouble") {
   }
 }
 
-TEST_CASE("half-precision attention over a cache gives the positions of a whole pass") {
+TEST_CASE("half-precision attention over a cache gives the results of a whole pass") {
   for (const auto type : kHalfTypes) {
     const Microbatch whole = batch_of(2, 30);
     const auto qkv = normal({whole.tokens(), 3 * kHeads * kDim}, type);

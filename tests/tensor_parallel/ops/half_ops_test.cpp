@@ -187,7 +187,7 @@ TEST_CASE("a split linear in half precision rounds its results and not its gradi
           }
 }
 
-TEST_CASE("a split embedding in half precision, between half-precision and fp32 borders") {
+TEST_CASE("a split embedding works in half precision, with half-precision and with fp32 border tensors") {
   for (const auto type : kHalfTypes)
     for (int ranks : {1, 2, 3})
       for (bool sequence_parallel : {false, true}) {
@@ -196,13 +196,13 @@ TEST_CASE("a split embedding in half precision, between half-precision and fp32 
       }
 }
 
-TEST_CASE("the split head and loss in half precision: fp32 softmax and loss, fp32 gradient of the words") {
+TEST_CASE("the split head has an fp32 softmax, loss and gradient of the words in half precision") {
   for (const auto type : kHalfTypes)
     for (int ranks : {1, 2, 3})
       for (bool sequence_parallel : {false, true}) check_head(type, ranks, sequence_parallel);
 }
 
-TEST_CASE("a residual in fp32 passes through half-precision layers without a rounding") {
+TEST_CASE("a residual in fp32 passes through half-precision layers without rounding") {
   const int64_t tokens = 7;
   for (const auto type : kHalfTypes)
     for (int ranks : {1, 2, 3})

@@ -64,7 +64,7 @@ void check(const at::Tensor& values, const Microbatch& batch, double smoothing,
 
 }  // namespace
 
-TEST_CASE("the loss of classes is torch's, without rows that have none, smoothed or not") {
+TEST_CASE("the loss of classes equals torch's without unlabelled rows, with and without smoothing") {
   for (const int64_t rows : {7, 2, 1})
     for (const double smoothing : {0.0, 0.1, 1.0}) {
       auto classes = at::randint(5, {rows}, at::kLong);
@@ -81,7 +81,7 @@ TEST_CASE("the loss of classes is torch's, without rows that have none, smoothed
     }
 }
 
-TEST_CASE("the squared error and the binary cross entropy are torch's, means over the labels of a row") {
+TEST_CASE("the squared error and the binary cross entropy equal torch's, as means over the labels of a row") {
   for (const int64_t labels : {1, 4}) {
     const int64_t rows = 5;
     const auto values = at::randn({rows, labels}, at::kDouble) * 30;
@@ -110,7 +110,7 @@ TEST_CASE("the squared error and the binary cross entropy are torch's, means ove
   }
 }
 
-TEST_CASE("an answer's rows are classes among the rows of its segment, and answers elsewhere count nowhere") {
+TEST_CASE("the classes of an answer are the rows of its segment, and an answer outside of them does not count") {
   // An answer of one row, one elsewhere, one of which only the first row is inside, and one that covers the whole
   // segment.
   const Microbatch batch{
@@ -149,7 +149,7 @@ TEST_CASE("losses of half-precision logits are computed in fp32") {
   CHECK(whole_logits(tp, logits, 6).scalar_type() == at::kFloat);
 }
 
-TEST_CASE("no rows are a loss of zero over a weight of zero") {
+TEST_CASE("without rows, the loss and its weight are zero") {
   const auto world = make_local_world();
   const Microbatch batch{.ids = at::zeros({0}, at::kLong), .targets = at::zeros({0, 2}, at::kLong)};
   for (const bool sequence_parallel : {false, true}) {

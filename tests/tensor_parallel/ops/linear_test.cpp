@@ -92,7 +92,7 @@ std::vector<double> run_row(const Case& c, const TensorParallel& tp, WeightGradQ
 
 }  // namespace
 
-TEST_CASE("a split linear is the whole one, whatever does not divide") {
+TEST_CASE("a split linear equals the whole one, for sizes that T does not divide") {
   // 5 units over 3 ranks, 2 over 4 (two ranks have none); 7 tokens over 2, 3 and 4 ranks, 2 over 4, and none at all.
   for (int ranks : {1, 2, 3, 4})
     for (int64_t units : {5, 2})
@@ -138,7 +138,7 @@ TEST_CASE("a deferred weight gradient has the bits of an immediate one") {
   CHECK(deferred[0].abs().max().item<double>() > 0);
 }
 
-TEST_CASE("a frozen linear has an input gradient only") {
+TEST_CASE("a frozen linear has only an input gradient") {
   const Case c = Case::column(4, 2);
   CHECK(worst_over_ranks(2, [&](Communicator& comm) {
           const TensorParallel tp{&comm, true};

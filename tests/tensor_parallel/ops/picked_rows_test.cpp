@@ -37,7 +37,7 @@ void check(int64_t tokens, const at::Tensor& rows, int ranks, bool sequence_para
 
 }  // namespace
 
-TEST_CASE("picked rows are distributed as all rows are, and only they have a gradient") {
+TEST_CASE("selected rows are distributed like all rows, and only they have a gradient") {
   for (int ranks : {1, 2, 3, 4})
     for (bool sequence_parallel : {false, true}) {
       check(11, index({0, 4, 5, 10}), ranks, sequence_parallel);
@@ -48,7 +48,7 @@ TEST_CASE("picked rows are distributed as all rows are, and only they have a gra
     }
 }
 
-TEST_CASE("rows are picked by segments and by labels") {
+TEST_CASE("rows are selected by segments and by labels") {
   const Microbatch batch{
       .ids = at::zeros({6}, at::kLong), .labels = index({kNoLabel, 0, kNoLabel, 3, 1, kNoLabel}), .ends = {1, 4, 6}};
   CHECK(at::equal(first_rows(batch), index({0, 1, 4})));

@@ -10,7 +10,7 @@
 
 namespace shardline::rank_sums_test {
 
-TEST_CASE("a product over columns that ranks share has the numbers of the whole one", "[rank_sums]") {
+TEST_CASE("a product over columns that are split over ranks equals the whole product", "[rank_sums]") {
   const auto x = at::randn({4, 5}, at::kDouble), w = at::randn({5, 7}, at::kDouble), v = at::randn({7, 2}, at::kDouble);
   const auto whole = x.clone().requires_grad_(true);
   const auto expected = whole.matmul(w).tanh().matmul(v);
@@ -27,7 +27,7 @@ TEST_CASE("a product over columns that ranks share has the numbers of the whole 
   CHECK(worst < 1e-12);
 }
 
-TEST_CASE("a dimension is gathered from the ranks' places", "[rank_sums]") {
+TEST_CASE("a dimension is gathered from the parts of the ranks", "[rank_sums]") {
   const auto whole = at::randn({2, 5}, at::kDouble);
   const double worst = worst_over_ranks(2, [&](Communicator& comm) {
     const auto places = comm.rank() == 0 ? at::tensor({0, 3, 4}, at::kLong) : at::tensor({1, 2}, at::kLong);

@@ -55,7 +55,7 @@ std::pair<at::Tensor, at::Tensor> run(const TensorParallel& tp, const Case& c, c
 
 }  // namespace
 
-TEST_CASE("queries and keys are turned by their positions, and their gradients back") {
+TEST_CASE("queries and keys are rotated by their positions, and their gradients are rotated back") {
   for (const Case& c :
        {Case{}, Case{.first = 41}, Case{.features = 8}, Case{.features = 2}, Case{.samples = 0}, Case{.heads = 0},
         Case{.samples = 1, .length = 1, .first = 63}, Case{.head_dim = 80, .features = 64}}) {
@@ -67,7 +67,7 @@ TEST_CASE("queries and keys are turned by their positions, and their gradients b
   }
 }
 
-TEST_CASE("the gradient of a rotation is that of finite differences") {
+TEST_CASE("the gradient of a rotation equals finite differences") {
   const Case c{.samples = 1, .length = 3, .first = 5, .heads = 1, .head_dim = 4, .features = 2};
   const auto x = c.random(), dy = c.random();
   const Microbatch batch = c.batch();
@@ -83,7 +83,7 @@ TEST_CASE("the gradient of a rotation is that of finite differences") {
   }
 }
 
-TEST_CASE("a product of query and key knows their distance only") {
+TEST_CASE("a product of query and key depends only on their distance") {
   const Case near{.samples = 1, .length = 5, .heads = 1}, far{.samples = 1, .length = 5, .first = 50, .heads = 1};
   const auto qkv = near.random();
   const auto scores = [&](const Case& c) {
@@ -95,7 +95,7 @@ TEST_CASE("a product of query and key knows their distance only") {
   CHECK(difference(scores(near), at::matmul(before.select(1, 0), before.select(1, 1).t())) > 0.1);
 }
 
-TEST_CASE("a rank's border rows are turned as those of all tokens") {
+TEST_CASE("a rank's border rows are rotated like the same rows of all tokens") {
   for (const Case& c : {Case{}, Case{.samples = 3, .length = 5, .first = 9}, Case{.samples = 1, .length = 2}})
     for (int ranks : {1, 2, 3, 4}) {
       CAPTURE(ranks, c.samples, c.length);
@@ -109,7 +109,7 @@ TEST_CASE("a rank's border rows are turned as those of all tokens") {
     }
 }
 
-TEST_CASE("half precision is turned in fp32 and rounded once; loops and ATen agree") {
+TEST_CASE("half precision is rotated in fp32 and rounded once, and loops and ATen agree") {
   const Case c{.samples = 2, .length = 33, .heads = 5, .head_dim = 40, .features = 24};
   for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
     CAPTURE(type);
@@ -135,7 +135,7 @@ TEST_CASE("half precision is turned in fp32 and rounded once; loops and ATen agr
   }
 }
 
-TEST_CASE("one table serves all layers, and nothing beside it is made") {
+TEST_CASE("all layers use one table, and no other tensor is made") {
   const auto table = std::make_shared<const RotaryTable>(8, 16);
   const auto like = at::ones({1}, at::kFloat);
   CHECK(table->for_tensor(like).is_same(table->for_tensor(at::ones({2}, at::kHalf))));

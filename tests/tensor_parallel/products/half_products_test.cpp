@@ -61,7 +61,7 @@ void check_products(int64_t m, int64_t k, int64_t n, at::ScalarType type) {
 
 }  // namespace
 
-TEST_CASE("half-precision products are float64's, rounded once; gradients of parameters are fp32") {
+TEST_CASE("half-precision products equal float64, rounded once, and gradients of parameters are fp32") {
   const Restore restore;
   std::vector<ProductLibrary> kinds = {ProductLibrary::automatic};
   if (std::string(products_in_use()) != "ATen") kinds.push_back(ProductLibrary::onednn);
@@ -75,7 +75,7 @@ TEST_CASE("half-precision products are float64's, rounded once; gradients of par
   }
 }
 
-TEST_CASE("bf16 products have any number of terms") {
+TEST_CASE("bf16 products may have any number of terms") {
   // Kernels with matrix instructions add the last terms of a sum separately, in ways that depend on their number.
   const auto check = [](int64_t m, int64_t terms, int64_t n) {
     CAPTURE(m, terms, n);
@@ -89,7 +89,7 @@ TEST_CASE("bf16 products have any number of terms") {
       for (const int64_t n : {19, 95, 156}) check(m, terms, n);
 }
 
-TEST_CASE("ATen's way, too, adds half-precision weight gradients in fp32") {
+TEST_CASE("ATen's products, too, add half-precision weight gradients in fp32") {
   const Restore restore;
   use_products(ProductLibrary::aten);
   for (const auto type : kHalfTypes)
@@ -109,7 +109,7 @@ TEST_CASE("sums of many half-precision products do not lose the small ones") {
   }
 }
 
-TEST_CASE("half-precision products of an empty microbatch and of a rank without outputs") {
+TEST_CASE("half-precision products work for an empty microbatch and on a rank without outputs") {
   for (const auto type : kHalfTypes) {
     const at::Tensor w = normal({4, 3}, type), none = at::empty({0, 3}, type), bias = normal({4}, type);
     CHECK(linear_forward(none, w, bias).sizes() == at::IntArrayRef({0, 4}));
@@ -124,7 +124,7 @@ TEST_CASE("half-precision products of an empty microbatch and of a rank without 
   }
 }
 
-TEST_CASE("a fp16 product beyond the type's range is infinite, not wrong") {
+TEST_CASE("an fp16 product beyond the type's range is infinite, not wrong") {
   const at::Tensor x = at::full({2, 64}, 200.0, at::kHalf);
   CHECK(linear_forward(x, x, {}).isposinf().all().item<bool>());
   const at::Tensor dw = at::zeros({64, 64});

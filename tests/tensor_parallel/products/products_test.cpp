@@ -95,7 +95,7 @@ TEST_CASE("Products agree with float64, strided rows and odd sizes included") {
   }
 }
 
-TEST_CASE("Products of an empty microbatch and of a rank without outputs") {
+TEST_CASE("Products work for an empty microbatch and on a rank without outputs") {
   const at::Tensor w = at::randn({4, 3}), none = at::empty({0, 3}), bias = at::randn({4});
   CHECK(linear_forward(none, w, bias).sizes() == at::IntArrayRef({0, 4}));
   CHECK(linear_input_gradient(at::empty({0, 4}), w).sizes() == at::IntArrayRef({0, 3}));
@@ -154,7 +154,7 @@ TEST_CASE("Ranks that are threads multiply at the same time") {
   }
 }
 
-TEST_CASE("Products are chosen by name, and oneDNN is refused where it is not") {
+TEST_CASE("Products are chosen by name, and oneDNN is refused if it is not available") {
   const Restore restore;
   use_products(ProductLibrary::automatic);
   const bool there = has_onednn();

@@ -51,7 +51,7 @@ void* const kStream = address<void>(4);
 
 }  // namespace
 
-TEST_CASE("NCCL gets the caller's variable for a new communicator, and need not wait until it is made") {
+TEST_CASE("NCCL may write a new communicator into the caller's variable after the call has returned") {
   const NcclApi& api = nccl_api_of_cuda();
   result = ncclInProgress;
   NcclId id{};
@@ -68,7 +68,7 @@ TEST_CASE("NCCL gets the caller's variable for a new communicator, and need not 
   result = ncclSuccess;
 }
 
-TEST_CASE("every operation has its own function of NCCL, which gets all arguments in their places") {
+TEST_CASE("every operation calls its own NCCL function with all arguments in the right order") {
   const NcclApi& api = nccl_api_of_cuda();
   CHECK(api.all_reduce(kFrom, kTo, 10, NcclType::float32, false, kComm, kStream) == kNcclSuccess);
   api.all_reduce(kFrom, kTo, 10, NcclType::float32, true, kComm, kStream);
@@ -100,7 +100,8 @@ TEST_CASE("every operation has its own function of NCCL, which gets all argument
   }
 }
 
-TEST_CASE("NCCL's state, versions and errors reach the caller, and each way to end a communicator is its own") {
+TEST_CASE(
+    "NCCL's state, versions and errors reach the caller, and each way to end a communicator calls its own function") {
   const NcclApi& api = nccl_api_of_cuda();
   CHECK(has_nccl_of_cuda());
   CHECK(api.device_type == c10::DeviceType::CUDA);

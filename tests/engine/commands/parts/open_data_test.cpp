@@ -94,7 +94,7 @@ TEST_CASE("open data: one rank reads the text and all open its cache") {
   open_on_ranks(config);
 }
 
-TEST_CASE("open data: waits for another job's cache as long as that grows, and shows it") {
+TEST_CASE("open data: waits for another job's cache while it grows, and shows the progress") {
   const Place place(1200ms);
   const Config config = config_in(place);
   open_on_ranks(config);
@@ -115,7 +115,7 @@ TEST_CASE("open data: waits for another job's cache as long as that grows, and s
   CHECK_THAT(open_on_ranks(config), Contains("waiting for another job's token cache: "));
 }
 
-TEST_CASE("open data: waits for another job that has not begun to write its cache, as long as that goes on") {
+TEST_CASE("open data: waits for another job that has not begun to write its cache while that job makes progress") {
   const Place place(1200ms);
   const Config config = config_in(place);
   open_on_ranks(config);
@@ -299,7 +299,7 @@ TEST_CASE(
   CHECK_NOTHROW(check_data(config, planned, true));  // it stops reading there
 }
 
-TEST_CASE("open data: ids and labels that the model does not have are refused in any row, not when a batch has it") {
+TEST_CASE("open data: ids and labels that the model does not have are refused in any row before training") {
   const Place place(10s);
   for (const auto& [row, found] : std::map<std::string, std::string>{
            {R"({"input_ids": [1, 2000, 3]})", "the token id 2000"},

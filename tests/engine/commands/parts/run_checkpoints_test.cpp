@@ -128,7 +128,7 @@ TEST_CASE("a run that continues in fp16 tolerates as many overflows as one that 
   CHECK(std::equal(rest.begin(), rest.end(), all.begin() + 2));
 }
 
-TEST_CASE("checkpoints after epochs, and of the best evaluations alone") {
+TEST_CASE("checkpoints are saved after epochs, or only for the best evaluations") {
   const RunFolder folder("resume-strategies");
   train(long_run(folder, "epochs", {{"training", {{"save_strategy", "epoch"}}}}));
   CHECK(steps_in(folder / "epochs") == std::vector<int64_t>{20, 16});
@@ -157,7 +157,7 @@ TEST_CASE("checkpoints after epochs, and of the best evaluations alone") {
   CHECK(file_bytes(folder / "best/model.safetensors") == model);
 }
 
-TEST_CASE("the newest intact checkpoint is taken, and records read like one run") {
+TEST_CASE("a run continues from the newest intact checkpoint, and its records look like those of one run") {
   const RunFolder folder("resume-newest");
   json file = long_run(folder, "out", {{"training", {{"save_steps", 5}}}});
   train(file);
@@ -234,7 +234,7 @@ TEST_CASE("a run does not remove the checkpoint that it continues") {
   CHECK(fs::exists(folder / "out/previous-model/checkpoint-10/manifest.json"));
 }
 
-TEST_CASE("settings that would change the curve are named, and need a word") {
+TEST_CASE("changed settings that affect the loss curve are listed and need resume_with_changes") {
   const RunFolder folder("resume-changes");
   json file = long_run(folder, "out");
   train(file);
@@ -311,7 +311,7 @@ TEST_CASE("the best checkpoint stays and becomes the model") {
         file_bytes(folder / cat("out/checkpoint-", best_step, "/model.safetensors")));
 }
 
-TEST_CASE("a run that saves models alone and is stopped keeps the best one and names it") {
+TEST_CASE("a stopped run that saves only models keeps the best one and names it") {
   const RunFolder folder("resume-best-alone");
   json file = best_run(folder, "out");
   file["training"].merge_patch({{"save_only_model", true},
@@ -335,7 +335,7 @@ TEST_CASE("a run that saves models alone and is stopped keeps the best one and n
   CHECK(json::parse(file_bytes(out / checkpoint_name(saved.front()) / "trainer_state.json"))["best_global_step"] == 50);
 }
 
-TEST_CASE("a share of the steps that gives checkpoints without evaluations is refused once the steps are known") {
+TEST_CASE("a save_steps fraction that skips evaluations is refused once the number of steps is known") {
   const RunFolder folder("resume-share");
   const json file = long_run(folder, "out",
                              {{"training",
@@ -369,7 +369,7 @@ TEST_CASE(
   CHECK(file_bytes(out / "model.safetensors") == file_bytes(out / "checkpoint-20/model.safetensors"));
 }
 
-TEST_CASE("a run that continues a checkpoint from elsewhere takes nothing of another run for its own") {
+TEST_CASE("a run that continues a checkpoint from elsewhere does not treat records of another run as its own") {
   const RunFolder folder("resume-elsewhere");
   json other = long_run(folder, "other", {{"training", {{"save_steps", 5}}}});
   train(other);
@@ -389,7 +389,7 @@ TEST_CASE("a run that continues a checkpoint from elsewhere takes nothing of ano
   CHECK(metrics_of(folder / "other").front()["step"] == 14);
 }
 
-TEST_CASE("a run may start from a checkpoint elsewhere and then continue its own") {
+TEST_CASE("a run may start from a checkpoint elsewhere and then continue from its own checkpoints") {
   const RunFolder folder("resume-auto-elsewhere");
   train(long_run(folder, "base"));
   json file = long_run(folder, "mine");
@@ -405,7 +405,7 @@ TEST_CASE("a run may start from a checkpoint elsewhere and then continue its own
   CHECK(metrics_of(folder / "mine").front()["step"] == 14);
 }
 
-TEST_CASE("what a run quotes of somebody's checkpoint commands no terminal") {
+TEST_CASE("text that a run quotes from a checkpoint cannot send commands to the terminal") {
   const RunFolder folder("resume-stranger");
   json file = long_run(folder, "base");
   train(file);
@@ -536,7 +536,7 @@ TEST_CASE("the best evaluation so far counts only if it has a checkpoint and can
   }
 }
 
-TEST_CASE("the best model is loaded also if its step is the last one that was asked for, but not that of the weights") {
+TEST_CASE("the best model is loaded even if it is that of the last requested step but not of the current weights") {
   const RunFolder folder("resume-best-shorter");
   json file = best_run(folder, "out");
   train(file);
@@ -548,7 +548,7 @@ TEST_CASE("the best model is loaded also if its step is the last one that was as
   CHECK(file_bytes(out / "model.safetensors") == file_bytes(out / "checkpoint-4/model.safetensors"));
 }
 
-TEST_CASE("what a run continues with is clear from its messages") {
+TEST_CASE("the messages of a run state what it continues with") {
   const RunFolder folder("resume-messages");
   json file = long_run(folder, "out", {{"training", {{"checkpoint_dir", folder / "saved"}}}});
   CHECK_THAT(train(file), Contains(cat("saved ", folder / "saved/checkpoint-13")));

@@ -41,7 +41,7 @@ std::string mistakes_of_plan(const Config& config) {
 
 }  // namespace
 
-TEST_CASE("predictions after training need batches that a program of fixed sizes takes") {
+TEST_CASE("predictions after training need batches that fit a program of fixed sizes") {
   Config config = config_of_fixed_program();
   config.training.per_device_eval_batch_size = 6;
   const std::string wanted = "/training/per_device_eval_batch_size: makes microbatches of 6 samples";
@@ -62,7 +62,7 @@ TEST_CASE("by default, evaluations fill the microbatches of a program of fixed s
   CHECK(plan_model(config, 1).plan.layout.eval_batch == 6);
 }
 
-TEST_CASE("evaluate and predict refuse what a program of fixed sizes does not take before they read data") {
+TEST_CASE("before reading data, eval and predict refuse sizes that do not fit a program of fixed sizes") {
   Config config = config_of_fixed_program();
   config.data.validation = config.data.train;
   config.training.global_batch_size.reset();  // the microbatches of training do not matter

@@ -9,14 +9,13 @@ namespace shardline::server_restarts_test {
 using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
 
-TEST_CASE("what has never served is not started again", "[server_restarts]") {
+TEST_CASE("a server that has never served is not restarted", "[server_restarts]") {
   ServerRestarts restarts;
   CHECK_FALSE(restarts.again_after({.exit_code = kExitFailed}));
   CHECK(restarts.reason().empty());
 }
 
-TEST_CASE("a server that was asked to stop, or that another start would not help, is not started again",
-          "[server_restarts]") {
+TEST_CASE("a server that was asked to stop, or that a restart cannot help, is not restarted", "[server_restarts]") {
   for (const int code : {0, kExitConfig, kExitBadData}) {
     ServerRestarts restarts;
     CHECK_FALSE(restarts.again_after({.exit_code = code, .served = 100s}));
@@ -26,7 +25,7 @@ TEST_CASE("a server that was asked to stop, or that another start would not help
   CHECK(restarts.reason().empty());
 }
 
-TEST_CASE("a server that fails early is started again a few times", "[server_restarts]") {
+TEST_CASE("a server that fails early is restarted at most five times in succession", "[server_restarts]") {
   ServerRestarts restarts;
   CHECK(restarts.again_after({.exit_code = kExitFailed, .served = 3s}));
   for (int early = 2; early <= ServerRestarts::kMost; ++early) {

@@ -37,13 +37,13 @@ TEST_CASE("--set extends a list by one item at a time", "[config]") {
         json{{"7", "a"}, {"9", "b"}});
 }
 
-TEST_CASE("--set takes no bytes that a JSON file cannot hold", "[config]") {
+TEST_CASE("--set refuses bytes that a JSON file cannot contain", "[config]") {
   CHECK(reading({"output_dir=\xc3\xa9"}).output_dir == "\xc3\xa9");
   CHECK_THAT(mistake("output_dir=\xff"), Contains("must be UTF-8"));
   CHECK_THAT(mistake("data.\xff=1"), Contains("must be UTF-8"));
 }
 
-TEST_CASE("--set takes no value that is nested deeper than a file may be", "[config]") {
+TEST_CASE("--set refuses a value that is nested deeper than a file may be", "[config]") {
   const std::string deep = std::string(200000, '[') + std::string(200000, ']');
   CHECK_THAT(mistake("training.lr_scheduler_kwargs=" + deep), Contains("/training/lr_scheduler_kwargs: must be an"));
   CHECK_THAT(mistake("data.shuffle=" + deep), Contains("/data/shuffle: must be true or false; got \"[[["));

@@ -52,7 +52,7 @@ std::string wishes(const char* value) {
 
 }  // namespace
 
-TEST_CASE("modules stand for the layers below them where stages are given by hand", "[config]") {
+TEST_CASE("in manual partitions, a module stands for the layers below it", "[config]") {
   CHECK(stages(R"([{"layers": "model.encoder", "stage": 0}, {"layers": "model.decoder", "stage": 1}])") == "-011-");
   // All of the embedding is in the module, but not all of the head.
   CHECK(stages(R"([{"layers": "model.decoder.1", "stage": 1}, {"layers": "model", "stage": 0}])") == "0001-");
@@ -64,7 +64,7 @@ TEST_CASE("modules stand for the layers below them where stages are given by han
   CHECK_THROWS_WITH(stages(R"([{"layers": "model.encode", "stage": 0}])"), Contains("matches no layer"));
 }
 
-TEST_CASE("modules stand for the blocks below them where activations are recomputed", "[config]") {
+TEST_CASE("in activation_checkpointing, a module stands for the blocks below it", "[config]") {
   CHECK(recomputed(R"([{"layers": "model.decoder", "strategy": "each"}])") == "none none each each none ");
   CHECK(recomputed(R"([{"layers": "model.decoder.0", "strategy": "none"}, {"layers": "model", "strategy": "each"}])") ==
         "none each none each none ");
@@ -73,7 +73,7 @@ TEST_CASE("modules stand for the blocks below them where activations are recompu
                              "part of a block can be named"));
 }
 
-TEST_CASE("modules stand for the units below them", "[config]") {
+TEST_CASE("in tensor_parallel_layers, a module stands for the units below it", "[config]") {
   CHECK(
       wishes(R"([{"pattern": "model.decoder", "split": false}, {"pattern": "model.decoder.1.mlp", "split": true}])") ==
       "model.decoder.0.attn=1 model.decoder.0.mlp=1 model.decoder.1.attn=1 model.decoder.1.mlp=0 ");

@@ -15,7 +15,7 @@ namespace {
 // Words that mean the same are loaded as the first one.
 const std::map<std::string, std::string> kSynonyms = {{"DPT", "cluster"}, {"TPD", "spread"}};
 
-TEST_CASE("Every word that a key takes is stored as a value of its own", "[config]") {
+TEST_CASE("Every word that a key accepts is stored as a distinct value", "[config]") {
   int words = 0;
   for (const auto& section : config_sections()) {
     for (const auto& key : section.keys) {
@@ -43,7 +43,7 @@ Config with(const std::string& patch) {
   return parse_config(file.dump(), "c.json");
 }
 
-TEST_CASE("Keys of transformers' example scripts are accepted, explained or refused with what to do", "[config]") {
+TEST_CASE("Keys of transformers' example scripts are accepted, explained, or refused with advice", "[config]") {
   const Config config = with(R"({"data": {"pad_to_max_length": true, "overwrite_cache": true,
     "preprocessing_num_workers": 4, "keep_linebreaks": true, "streaming": false},
     "model": {"use_fast_tokenizer": false, "trust_remote_code": false, "ignore_mismatched_sizes": false}})");

@@ -69,7 +69,7 @@ TEST_CASE("Activation checkpointing has three spellings", "[config][spellings]")
              Contains("is another name of activation_checkpointing, which has another value (false)"));
 }
 
-TEST_CASE("Arguments of transformers' activation checkpointing", "[config][spellings]") {
+TEST_CASE("The arguments of transformers' gradient checkpointing are accepted or refused", "[config][spellings]") {
   const char* quiet = R"({"training": {"gradient_checkpointing": true, "gradient_checkpointing_kwargs":
                           {"use_reentrant": false, "every_n_layers": 1, "offload": false}}})";
   CHECK(reading(quiet) == reading(R"({"training": {"gradient_checkpointing": true}})"));
@@ -181,7 +181,7 @@ TEST_CASE("SageMaker's data parallelism is honoured", "[config][spellings]") {
              Contains(at + "/enabled: contradicts ddp false"));
 }
 
-TEST_CASE("Keys whose promise does not hold are refused", "[config][spellings]") {
+TEST_CASE("Keys that promise something that shardline does not do are refused", "[config][spellings]") {
   CHECK(reading(R"({"training": {"full_determinism": true}})").training.full_determinism);
   CHECK_THAT(mistake(R"({"training": {"full_determinism": true}, "runtime": {"device": "cuda"}})"),
              Contains("/training/full_determinism: is not supported on GPUs"));

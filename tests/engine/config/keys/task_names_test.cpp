@@ -9,7 +9,7 @@ namespace shardline::task_names_test {
 
 using Catch::Contains;
 
-TEST_CASE("a task by its name on the hub is refused with shardline's name", "[config]") {
+TEST_CASE("a task with the hub's name is refused, and the error suggests shardline's name", "[config]") {
   for (const auto& [hub, task] : tasks_by_hub_name()) {
     CAPTURE(hub);
     CHECK(task_traits().contains(task));

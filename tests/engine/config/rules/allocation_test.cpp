@@ -53,7 +53,7 @@ TEST_CASE("Hosts of an allocation come from the batch system", "[allocation]") {
   CHECK(allocated_hosts() == Hosts{"a", "b", "c"});
 }
 
-TEST_CASE("A rank that srun started has the hosts of its step, and one of mpirun none", "[allocation]") {
+TEST_CASE("A rank started by srun has the hosts of its step, and one started by mpirun has no hosts", "[allocation]") {
   const Outside outside;
   const EnvironmentVariable slurm("SLURM_JOB_NODELIST", "n[1-4]"), step("SLURM_STEP_NODELIST", "n[2-3]");
   CHECK(allocated_hosts() == Hosts{"n1", "n2", "n3", "n4"});

@@ -29,7 +29,7 @@ TEST_CASE("a mistake is reported as a rule and advice, or as a rule alone", "[co
   CHECK(reported("") == std::pair<std::string, std::string>());
 }
 
-TEST_CASE("mistakes in the data of a task say what to change", "[config]") {
+TEST_CASE("errors about the data of a task state what to change", "[config]") {
   const auto [patch, expected] = GENERATE(table<std::string, std::string>({
       {R"({"data": {"task_name": "rte"}})",
        "/data/task_name: has rows of task \"sequence-classification\", but task is \"causal-lm\"; got \"rte\"; set "

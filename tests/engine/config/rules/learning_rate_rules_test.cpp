@@ -39,7 +39,7 @@ TEST_CASE("every schedule has the learning rates of transformers, step by step")
   }
 }
 
-TEST_CASE("a schedule takes its own arguments and nothing else") {
+TEST_CASE("a schedule accepts only its own arguments") {
   using Catch::Contains;
   CHECK(kwargs_mistake("cosine", {{"num_cycles", 2}}) == "");
   CHECK(kwargs_mistake("cosine", R"({"num_cycles": 2})") == "");  // as text, as on a command line
@@ -74,7 +74,7 @@ TEST_CASE("a schedule takes its own arguments and nothing else") {
   CHECK_THAT(mistake_in({{"lr_scheduler_type", "greedy"}}), Contains("got \"greedy\"; use \"reduce_lr_on_plateau\""));
 }
 
-TEST_CASE("a learning rate that follows evaluations has those of torch, evaluation by evaluation") {
+TEST_CASE("reduce_lr_on_plateau has the learning rates of torch after each evaluation") {
   std::ifstream file(SHARDLINE_SOURCE_DIR "/tests/engine/config/golden/plateau.json");
   const json entries = json::parse(file);
   REQUIRE(entries.size() >= 10);
@@ -117,7 +117,7 @@ TEST_CASE("a learning rate can follow evaluations only if there are any, and onl
   CHECK_THAT(mistake({{"num_cycles", 1}}), Contains("has no argument \"num_cycles\""));
 }
 
-TEST_CASE("arguments are typed once they are read") {
+TEST_CASE("arguments that are text get the types of their values") {
   const auto read = [](const json& kwargs) {
     return config_with({{"lr_scheduler_type", "cosine"}, {"lr_scheduler_kwargs", kwargs}}).training.lr_scheduler_kwargs;
   };
@@ -155,7 +155,7 @@ TEST_CASE("arguments are typed once they are read") {
   CHECK(json(scale).get<LossScaleArguments>() == scale);
 }
 
-TEST_CASE("warm-up is a number of steps or a share of all, whichever version's key says so") {
+TEST_CASE("warm-up is a number of steps or a share of all steps, with the keys of both versions") {
   const auto warmup = [](const json& training, int64_t steps) {
     return learning_rate_options(config_with(training).training, steps).warmup_steps;
   };

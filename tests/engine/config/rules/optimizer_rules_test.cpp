@@ -56,7 +56,7 @@ TEST_CASE("optim_args are read as transformers reads them, and nothing in them i
   CHECK_THAT(mistake_in({{"optim_args", "momentum=0.9"}}), Contains("takes no arguments"));
 }
 
-TEST_CASE("patterns of parameters are one or a list") {
+TEST_CASE("patterns of parameters are a string or a list") {
   using Patterns = std::vector<NamePattern>;
   CHECK(config_with({{"no_decay_patterns", "*wte*"}}).training.no_decay_patterns == Patterns{"*wte*"});
   CHECK(config_with({{"trainable", {"head.*", "*bias"}}}).training.trainable == Patterns{"head.*", "*bias"});

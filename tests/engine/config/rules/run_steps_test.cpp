@@ -50,7 +50,7 @@ TEST_CASE("numbers of steps do not depend on the strategies") {
   CHECK(save_steps(t, kRun) == 500);
 }
 
-TEST_CASE("evaluations come as eval_strategy says, and after the last step") {
+TEST_CASE("evaluations follow eval_strategy, with one after the last step") {
   const auto evaluated = [](const json& training) { return due_steps(training, evaluates_after); };
   CHECK(evaluated({{"eval_strategy", "no"}}).empty());
   CHECK(evaluated({{"eval_strategy", "no"}, {"do_eval", true}}) == Steps{10});
@@ -70,7 +70,7 @@ TEST_CASE("eval_delay counts steps, or epochs of eval_strategy epoch") {
   CHECK(evaluated({{"eval_strategy", "steps"}, {"eval_delay", 11}, {"do_eval", true}}) == Steps{10});
 }
 
-TEST_CASE("regular evaluations are those that a longer run has, too") {
+TEST_CASE("an evaluation is regular if a longer run has it, too") {
   const auto regular = [](const json& training) { return due_steps(training, evaluates_regularly); };
   CHECK(regular({{"eval_strategy", "no"}, {"do_eval", true}}).empty());
   CHECK(regular({{"eval_strategy", "steps"}, {"eval_steps", 4}}) == Steps{4, 8});
@@ -86,7 +86,7 @@ TEST_CASE("regular evaluations are those that a longer run has, too") {
   CHECK_FALSE(ever(9));
 }
 
-TEST_CASE("checkpoints come as save_strategy says, and after the last step") {
+TEST_CASE("checkpoints follow save_strategy, with one after the last step") {
   const auto saved = [](const json& training) { return due_steps(training, saves_after); };
   CHECK(saved({{"save_steps", 4}}) == Steps{4, 8, 10});
   CHECK(saved({{"save_steps", 0.15}}) == Steps{2, 4, 6, 8, 10});

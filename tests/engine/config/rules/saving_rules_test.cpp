@@ -78,7 +78,7 @@ TEST_CASE("numbers of steps are whole, or shares below 1") {
   }
 }
 
-TEST_CASE("a list names the newest checkpoint and where to start if there is none") {
+TEST_CASE("a list stands for the newest checkpoint, or for where to start if there is none") {
   Config config;
   config.training.resume_from_checkpoint = {"auto", "other/checkpoint-5"};
   CHECK(resume_source(config).kind == ResumeSource::Kind::newest_or_fresh);
@@ -87,7 +87,7 @@ TEST_CASE("a list names the newest checkpoint and where to start if there is non
     CHECK_THAT(mistake_in({{"resume_from_checkpoint", value}}), Contains("or [\"auto\", DIRECTORY]"));
 }
 
-TEST_CASE("true in quotes is not a checkpoint's name") {
+TEST_CASE("\"true\" in quotes is not the name of a checkpoint") {
   for (const char* text : {"true", "True"})
     CHECK_THAT(mistake_in({{"resume_from_checkpoint", text}}), Contains("use true without quotes"));
   for (const json& value : {json(true), json("auto"), json("out/checkpoint-5"), json{"auto", "out/checkpoint-5"}})

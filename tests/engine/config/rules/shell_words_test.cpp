@@ -21,7 +21,7 @@ TEST_CASE("Texts are cut into words as by a shell", "[shell_words]") {
   CHECK(shell_words("$HOME *.c ~ `x` a;b") == Words{"$HOME", "*.c", "~", "`x`", "a;b"});  // nothing is expanded
 }
 
-TEST_CASE("A quote without its end is an error that says where it begins", "[shell_words]") {
+TEST_CASE("An unterminated quote is an error that states where it begins", "[shell_words]") {
   CHECK_THROWS_WITH(shell_words("-x 'A=1"),
                     "has a ' at character 4 that is not closed; close it, or write \\' for the "
                     "character itself");

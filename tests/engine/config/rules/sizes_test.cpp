@@ -84,7 +84,7 @@ TEST_CASE("Sizes follow from the global batch", "[sizes]") {
   CHECK_THAT(error_of(config, 8), Contains("training.global_batch_size: contradicts"));
 }
 
-TEST_CASE("What does not divide is refused with the neighbours that do", "[sizes]") {
+TEST_CASE("Sizes that do not divide are refused, and the error suggests the nearest ones that do", "[sizes]") {
   CHECK_THAT(error_of(layout(2, 2, 1), 6),
              Contains("the world size 6 must be a multiple of P x T = 2 x 2 = 4; start 4 or 8"));
   CHECK_THAT(error_of(layout(2, 2, 1), 2), Contains("start 4 processes"));
@@ -144,7 +144,7 @@ TEST_CASE("Every advised neighbour is accepted", "[sizes]") {
       }
 }
 
-TEST_CASE("The world size comes from the hosts, else from the degrees", "[sizes]") {
+TEST_CASE("The world size follows from the hosts, or else from the degrees", "[sizes]") {
   Config config = layout(3, 2, 1);
   CHECK(configured_world_size(config) == 6);
   config.mpi.processes_per_host = 12;

@@ -126,7 +126,7 @@ TEST_CASE("the cache holds all documents in order and is found again") {
   CHECK(ends.document_of(7) == 1);
 }
 
-TEST_CASE("documents end with rows, files and end-of-text tokens, and none is empty") {
+TEST_CASE("a document ends with its row, its file or an end-of-text token, and no document is empty") {
   const TempFolder folder;
   auto options = options_for(folder, {folder.write("a.jsonl", R"({"text": "one"}
 {"text": ""}
@@ -166,7 +166,7 @@ TEST_CASE("token files and pieces of a text get an end-of-text token where a doc
                                                           text + "<|endoftext|>"});
 }
 
-TEST_CASE("a cache whose ends of documents are missing or damaged is made again") {
+TEST_CASE("a cache is rebuilt if its file with the ends of documents is missing or damaged") {
   const TempFolder folder;
   const auto options = options_for(folder, {folder.write("b.txt", "second "), folder.write("a.txt", "first")});
   const auto path = prepare_token_cache(options), ends = DocumentEnds::path_of(path);
@@ -183,7 +183,7 @@ TEST_CASE("a cache whose ends of documents are missing or damaged is made again"
   }
 }
 
-TEST_CASE("whatever the ids depend on changes the cache") {
+TEST_CASE("a change of anything that the ids depend on leads to another cache") {
   const TempFolder folder;
   const std::string file = folder.write("a.txt", "{\"text\": \"x\", \"other\": \"y\"}");
   const auto base = prepare_token_cache(options_for(folder, {file}));
@@ -212,7 +212,7 @@ TEST_CASE("whatever the ids depend on changes the cache") {
   CHECK(changed([](auto&) {}));
 }
 
-TEST_CASE("a large vocabulary takes four bytes an id") {
+TEST_CASE("a large vocabulary takes four bytes per id") {
   const TempFolder folder;
   std::string index("MMIDIDX\0\0", 9);
   index += bytes_of(uint64_t{1}, uint8_t{4}, uint64_t{1}, uint64_t{2}, int32_t{3}, int64_t{0}, int64_t{0}, int64_t{1});
@@ -252,7 +252,7 @@ TEST_CASE("an id of a token file that the model does not have is refused with it
   CHECK_THAT(error(bytes_of(header) + raw), Contains("x.bin: token 2500000 is 256") && Contains("llm.c"));
 }
 
-TEST_CASE("threads change nothing, and progress ends at the total") {
+TEST_CASE("the number of threads does not change the cache, and progress ends at the total") {
   const TempFolder folder;
   std::string lines;
   for (int i = 0; i < 200000; ++i) lines += "line " + std::to_string(i * 7919) + " of it\n";
@@ -288,7 +288,7 @@ TEST_CASE("threads change nothing, and progress ends at the total") {
   CHECK(std::equal(expected.begin(), expected.end(), once.begin(), once.end()));
 }
 
-TEST_CASE("tokenizing takes all threads and memory that does not grow with the text, for any tokenizer") {
+TEST_CASE("tokenizing uses all threads, and memory that does not grow with the text, for any tokenizer") {
   const TempFolder folder;
   std::string text;
   while (text.size() < 40'000'000) {
@@ -323,7 +323,7 @@ TEST_CASE("tokenizing takes all threads and memory that does not grow with the t
   CHECK(most - before < 80'000'000);
 }
 
-TEST_CASE("a damaged or truncated cache is noticed and made again") {
+TEST_CASE("a damaged or truncated cache is detected and rebuilt") {
   const TempFolder folder;
   const auto options = options_for(folder, {folder.write("a.txt", "some text")});
   const auto path = prepare_token_cache(options);
@@ -376,14 +376,14 @@ TEST_CASE("a full disk is an error and leaves nothing behind") {
   CHECK(open_token_cache(prepare_token_cache(options))->size() == 100000);
 }
 
-TEST_CASE("a cache folder that cannot be is an error") {
+TEST_CASE("a cache folder that cannot be created is an error") {
   const TempFolder folder;
   auto options = options_for(folder, {folder.write("a.txt", "x")});
   options.cache_folder = folder.path() / "a.txt" / "below a file";
   CHECK_THAT(message_of<RunError>([&] { prepare_token_cache(options); }), Contains("below a file"));
 }
 
-TEST_CASE("of several that ask at once one makes the cache and all get it") {
+TEST_CASE("if several processes request a cache at the same time, one makes it and all open it") {
   const TempFolder folder;
   const auto options = options_for(folder, {folder.write("a.txt", std::string(3'000'000, 'x'))});
   const auto counted = std::make_shared<CountingTokenizer>(options.tokenizer);
@@ -402,7 +402,7 @@ TEST_CASE("of several that ask at once one makes the cache and all get it") {
   for (const auto& path : paths) CHECK(open_token_cache(path)->size() == 3'000'000);
 }
 
-TEST_CASE("a cache that is there is opened without its lock") {
+TEST_CASE("an existing cache is opened without taking its lock") {
   const TempFolder folder;
   auto options = options_for(folder, {folder.write("a.txt", "x")});
   const auto path = prepare_token_cache(options);
@@ -411,7 +411,7 @@ TEST_CASE("a cache that is there is opened without its lock") {
   CHECK(prepare_token_cache(options) == path);
 }
 
-TEST_CASE("waiting for another maker has a limit that starts again while its file grows") {
+TEST_CASE("the time limit for waiting for another process starts again whenever its file grows") {
   const TempFolder folder;
   auto options = options_for(folder, {folder.write("a.txt", "x")});
   const auto path = prepare_token_cache(options);
@@ -452,7 +452,7 @@ TEST_CASE("waiting for another maker has a limit that starts again while its fil
   CHECK(seen.back() > 50);
 }
 
-TEST_CASE("a maker marks its lock whenever it goes on, even while it reads the lines of its text") {
+TEST_CASE("the process that makes a cache updates its lock whenever it progresses, even while it looks for lines") {
   const TempFolder folder;
   const std::string line = "{\"text\": \"" + std::string(1000, 'x') + "\"}\n";
   std::string lines;
@@ -473,7 +473,7 @@ TEST_CASE("a maker marks its lock whenever it goes on, even while it reads the l
   CHECK(std::filesystem::last_write_time(lock) > before);
 }
 
-TEST_CASE("a killed process is continued where it last saved, and the cache is the same to the bit") {
+TEST_CASE("the work of a killed process continues where it last saved, and the cache has the same bits") {
   const TempFolder folder;
   std::string text;
   for (int i = 0; i < 400'000; ++i) text += "number " + std::to_string(i * 4001) + (i % 7 == 0 ? "\n" : " ");
@@ -522,7 +522,7 @@ TEST_CASE("a killed process is continued where it last saved, and the cache is t
   }
 }
 
-TEST_CASE("what was tokenized stays when another rank fails") {
+TEST_CASE("tokenized text is kept if another rank fails") {
   const TempFolder folder;
   std::string text;
   for (int i = 0; i < 1'000'000; ++i) text += "line\n";
@@ -549,7 +549,7 @@ TEST_CASE("a folder of empty files is an error") {
              Contains("texts"));
 }
 
-TEST_CASE("looking for the lines of a large file is reported") {
+TEST_CASE("progress is reported while the lines of a large file are located") {
   const TempFolder folder;
   const std::string line = "{\"text\": \"" + std::string(1000, 'x') + "\"}\n";
   std::string lines;

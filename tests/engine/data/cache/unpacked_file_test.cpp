@@ -48,7 +48,7 @@ Tokens tokens_of(const TempFolder& folder, const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("token caches of compressed texts and lines are those of the plain ones") {
+TEST_CASE("token caches of compressed files equal those of plain files") {
   const TempFolder folder;
   std::string text = "\xEF\xBB\xBF", lines;
   for (int i = 0; i < 200000; ++i) text += "word " + std::to_string(i * 7919) + (i % 9 == 0 ? "\r\n" : "\n");
@@ -61,7 +61,7 @@ TEST_CASE("token caches of compressed texts and lines are those of the plain one
   CHECK((tokens_of(folder, folder.write("a.jsonl.gz", gzip_of(lines))) == of_lines));
 }
 
-TEST_CASE("token caches of Parquet and Arrow files are those of JSON Lines") {
+TEST_CASE("token caches of Parquet and Arrow files equal those of JSON Lines") {
   if (!why_no_arrow().empty()) return;
   const TempFolder folder;
   std::string lines;
@@ -76,7 +76,7 @@ TEST_CASE("token caches of Parquet and Arrow files are those of JSON Lines") {
              Contains("features.parquet, row 1: has no 'none', only {label, sentence, tags, tokens}"));
 }
 
-TEST_CASE("another content of a compressed file gives another cache, and a damaged one none") {
+TEST_CASE("changed contents of a compressed file lead to another cache, and a damaged file leads to none") {
   const TempFolder folder;
   const std::string path = folder.write("a.txt.gz", gzip_of("one text"));
   const auto first = prepare_token_cache(options_for(folder, path));
@@ -92,7 +92,7 @@ TEST_CASE("another content of a compressed file gives another cache, and a damag
       Contains("a.jsonl.gz:2: has no 'sentence'"));
 }
 
-TEST_CASE("a copy that a killed process has completed is used again") {
+TEST_CASE("a copy that a killed process has completed is reused") {
   const TempFolder folder;
   const DataFile file{folder.write("a.txt.gz", gzip_of("a text")), DataFormat::text};
   CHECK(needs_unpacking(file));

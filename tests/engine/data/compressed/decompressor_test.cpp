@@ -37,7 +37,7 @@ std::string decompressed(const TempFolder& folder, const std::string& name, cons
 
 }  // namespace
 
-TEST_CASE("compressed files are read in parts, also of several members, and what pads them is ignored") {
+TEST_CASE("compressed files, even those with several members, are read in parts, and padding is ignored") {
   const TempFolder folder;
   const std::string text = some_text(3 << 20), more = "more\n";
   CHECK(decompressed(folder, "a.gz", gzip_of(text)) == text);

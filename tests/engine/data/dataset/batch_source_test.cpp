@@ -78,7 +78,7 @@ Samples epoch_of(SampleOrder& order, int64_t epoch) {
 
 }  // namespace
 
-TEST_CASE("blocks follow each other and the rest is counted") {
+TEST_CASE("blocks are adjacent, and the tokens left over are counted") {
   const TempFolder folder;
   const TextDataset data = blocks(counting_tokens(folder, 22), 4);
   CHECK(data.size() == 5);
@@ -90,7 +90,7 @@ TEST_CASE("blocks follow each other and the rest is counted") {
              Contains("22 tokens") && Contains("23"));
 }
 
-TEST_CASE("blocks whose documents see themselves alone are cut where documents end") {
+TEST_CASE("if attention stays within documents, blocks are divided at the ends of documents") {
   const TempFolder folder;
   const auto tokens = counting_documents(folder, {3, 1, 6, 2, 5});
   const TextDataset data = documents(tokens, Packing::wrapped_reset, 4);
@@ -211,7 +211,7 @@ TEST_CASE("the shuffle is the same on every machine") {
   CHECK(order.samples_of_batch(1, 0) == Samples{8, 0, 6, 9, 3, 1, 5, 7, 4, 2});
 }
 
-TEST_CASE("every sample comes to every place about equally often") {
+TEST_CASE("every sample appears at every position about equally often") {
   constexpr int kSamples = 6;
   constexpr int kEpochs = 6000;
   int counts[kSamples][kSamples] = {};
@@ -226,7 +226,7 @@ TEST_CASE("every sample comes to every place about equally often") {
   }
 }
 
-TEST_CASE("dataset source: the slices of all replicas are the global batch") {
+TEST_CASE("dataset source: the slices of all replicas make up the global batch") {
   const TempFolder folder;
   DatasetSource source(blocks(counting_tokens(folder, 40), 4), {.global_batch = 4, .shuffle = false});
   CHECK(source.steps_per_epoch() == 3);
@@ -247,7 +247,7 @@ TEST_CASE("dataset source: the slices of all replicas are the global batch") {
   CHECK(half.weight == 12);
 }
 
-TEST_CASE("dataset source: a short batch has smaller and empty slices, and its own weight") {
+TEST_CASE("dataset source: a short batch has smaller or empty slices, and its own weight") {
   const TempFolder folder;
   DatasetSource source(blocks(counting_tokens(folder, 20), 2), {.global_batch = 4, .shuffle = false});
   CHECK(source.samples_in_step(1) == 4);
@@ -264,7 +264,7 @@ TEST_CASE("dataset source: a short batch has smaller and empty slices, and its o
   CHECK(third.epoch == Approx(2.0));
 }
 
-TEST_CASE("dataset source: steps go on over epochs with another order") {
+TEST_CASE("dataset source: steps continue over epochs, each with another order") {
   const TempFolder folder;
   DatasetSource source(blocks(counting_tokens(folder, 200), 2), {.global_batch = 100, .seed = 1});
   const Batch first = source.batch(0, {0, 100});
@@ -275,7 +275,7 @@ TEST_CASE("dataset source: steps go on over epochs with another order") {
     CHECK(first.rows.ids[2 * row].item<int64_t>() == 1 + 2 * first.sample_index[row]);
 }
 
-TEST_CASE("fed source gives what was pushed, step by step") {
+TEST_CASE("a fed source returns the batches that were pushed, step by step") {
   FedSource source;
   const at::Tensor ids = at::arange(6, at::kLong).view({2, 3});
   const at::Tensor labels = at::tensor({5, -100, 7, -100, -100, -100}, at::kLong).view({2, 3});

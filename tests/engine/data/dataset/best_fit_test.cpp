@@ -21,7 +21,7 @@ std::vector<std::vector<uint32_t>> bins(const std::vector<int64_t>& lengths, int
 
 }  // namespace
 
-TEST_CASE("the longest items come first, and each goes where the least room is left", "[data][packing]") {
+TEST_CASE("the longest items are placed first, each in the fullest bin that has room for it", "[data][packing]") {
   using All = std::vector<std::vector<uint32_t>>;
   CHECK(bins({}, 10).empty());
   CHECK(bins({10}, 10) == All{{0}});
@@ -32,7 +32,7 @@ TEST_CASE("the longest items come first, and each goes where the least room is l
   CHECK_THROWS_AS(bins({0}, 10), InvariantError);
 }
 
-TEST_CASE("every item is in one bin, none is over-full, and few bins are needed", "[data][packing]") {
+TEST_CASE("every item is in exactly one bin, no bin is too full, and few bins are needed", "[data][packing]") {
   constexpr int64_t kCapacity = 100;
   std::vector<int64_t> lengths;
   for (int i = 0; i < 5000; ++i) lengths.push_back(1 + random_word({.seed = 3}, i) % kCapacity);

@@ -40,7 +40,7 @@ TEST_CASE("the parts of a mixture have the shares of their weights, rounded to w
   CHECK_THAT(message_of<DataError>([] { Mixture({{10, 1}, {0, 1}}); }), Contains("gives no samples"));
 }
 
-TEST_CASE("each sample of a part occurs once before one of them occurs again, through all epochs") {
+TEST_CASE("no sample of a part is repeated before all have been used, over all epochs") {
   const Mixture mixture(kParts);
   for (const bool shuffle : {true, false}) {
     std::map<size_t, std::vector<uint32_t>> drawn;
@@ -76,7 +76,7 @@ TEST_CASE("without shuffling, parts alternate evenly") {
   CHECK(samples[0] == 0);
 }
 
-TEST_CASE("batches of a mixture are those of its epochs, and another seed gives others") {
+TEST_CASE("batches of a mixture follow the order of its epochs, which depends on the seed") {
   SampleOrderOptions options{.samples = 100, .global_batch = 8, .seed = 3, .weights = {2, 1, 1}};
   options.part_samples = {70, 10, 20};
   SampleOrder order(options);

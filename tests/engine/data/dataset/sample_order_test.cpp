@@ -110,7 +110,7 @@ TEST_CASE("dataloader_drop_last keeps a last step of fewer whole batches") {
   CHECK(steps(1, false) == Samples{1});
 }
 
-TEST_CASE("a shuffled epoch with dataloader_drop_last leaves out other samples each time") {
+TEST_CASE("with dataloader_drop_last, each shuffled epoch leaves out different samples") {
   SampleOrder all({.samples = 22, .global_batch = 12, .loader_batches = 3, .seed = 5});
   SampleOrder dropped({.samples = 22, .global_batch = 12, .loader_batches = 3, .seed = 5, .drop_last = true});
   Samples left_out;

@@ -17,7 +17,7 @@ std::vector<int64_t> numbers(const Selection& selection) {
 
 }  // namespace
 
-TEST_CASE("without a seed the first ones are chosen", "[data][split]") {
+TEST_CASE("without a seed, the first rows are chosen", "[data][split]") {
   const Selection all(10, 5);
   CHECK(numbers(all) == std::vector<int64_t>{10, 11, 12, 13, 14});
   const auto [first, rest] = all.divided(2, std::nullopt);
@@ -31,7 +31,7 @@ TEST_CASE("without a seed the first ones are chosen", "[data][split]") {
   CHECK_THROWS_AS(Selection(std::vector<uint32_t>{1, 1}), InvariantError);
 }
 
-TEST_CASE("with a seed each is chosen equally often, and both parts together are all", "[data][split]") {
+TEST_CASE("with a seed, each row is chosen equally often, and both parts together contain all rows", "[data][split]") {
   constexpr int kSize = 20, kChosen = 5, kSeeds = 2000;
   const Selection all(100, kSize);
   std::vector<int> times(kSize);
@@ -54,7 +54,7 @@ TEST_CASE("with a seed each is chosen equally often, and both parts together are
   CHECK(numbers(all.divided(kChosen, 7).first) == numbers(all.divided(kChosen, 7).first));
 }
 
-TEST_CASE("a seed chooses the same on every machine", "[data][split]") {
+TEST_CASE("a seed chooses the same rows on every machine", "[data][split]") {
   CHECK(numbers(Selection(0, 10).divided(4, 42).first) == std::vector<int64_t>{1, 2, 7, 9});
   CHECK(numbers(Selection(std::vector<uint32_t>{1, 3, 5, 7, 11}).divided(2, 42).first) == std::vector<int64_t>{3, 7});
 }

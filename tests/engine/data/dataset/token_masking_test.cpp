@@ -47,7 +47,7 @@ Masks masks_of(const ExampleSet& set, const MaskingRule& rule, uint64_t seed, in
 
 }  // namespace
 
-TEST_CASE("tokens are masked with BERT's shares, and never those without a label") {
+TEST_CASE("tokens with labels are masked in BERT's proportions, tokens without labels never") {
   const TempFolder folder;
   const auto set = examples(folder);
   const MaskingRule rule{.probability = 0.15, .mask_token = kMask, .words = kWords};
@@ -78,7 +78,7 @@ TEST_CASE("tokens are masked with BERT's shares, and never those without a label
         kExamples * kLength * 7 / 8);
 }
 
-TEST_CASE("masks follow from seed, epoch, example and place") {
+TEST_CASE("masks are a function of seed, epoch, example and position") {
   const TempFolder folder;
   const auto set = examples(folder);
   const MaskingRule rule{.mask_token = kMask, .words = kWords};
@@ -120,7 +120,7 @@ TEST_CASE("the tokens of a word are masked together") {
   CHECK(hidden / words == Approx(0.15).margin(0.02));
 }
 
-TEST_CASE("an example with labels has a masked token, and each may be it") {
+TEST_CASE("an example with labels has at least one masked token, and any token can be the one") {
   const TempFolder folder;
   ExampleWriter writer({.labels = true, .words = true});
   for (int64_t i = 0; i < kExamples; ++i)
@@ -146,7 +146,7 @@ TEST_CASE("an example with labels has a masked token, and each may be it") {
   }
 }
 
-TEST_CASE("the rest of a word that begins in the example before is hidden as a word") {
+TEST_CASE("the rest of a word that begins in the previous example is masked like a whole word") {
   const TempFolder folder;
   ExampleWriter writer({.labels = true, .words = true});
   for (int64_t i = 0; i < kExamples; ++i)
@@ -162,7 +162,7 @@ TEST_CASE("the rest of a word that begins in the example before is hidden as a w
   CHECK(hidden > 0.08 * kExamples);
 }
 
-TEST_CASE("a source of masked tokens: replicas share the batch, and each epoch masks other tokens") {
+TEST_CASE("a source of masked tokens divides the batch among replicas, and masks other tokens in each epoch") {
   const TempFolder folder;
   const auto set = examples(folder);
   const MaskingRule rule{.mask_token = kMask, .words = kWords};

@@ -35,7 +35,7 @@ ExampleSet write_and_open(const TempFolder& folder, const ExampleShape& shape, c
 
 }  // namespace
 
-TEST_CASE("a microbatch of examples has their tokens one after the other, without padding") {
+TEST_CASE("a microbatch contains the tokens of its examples one after the other, without padding") {
   const TempFolder folder;
   const ExampleShape shape{.types = true, .targets = TargetKind::classes, .width = 1};
   const ExampleSet set = write_and_open(folder, shape,
@@ -70,7 +70,7 @@ TEST_CASE("a microbatch of examples has their tokens one after the other, withou
   CHECK(none.targets.size(0) == 0);
 }
 
-TEST_CASE("examples whose tokens have labels, whose targets are numbers, or the rows of an answer") {
+TEST_CASE("examples may have a label for each token, numbers as targets, or the positions of an answer") {
   const TempFolder folder;
   const ExampleSet tagged = write_and_open(folder, {.labels = true}, {{.ids = {1, 2, 3}, .labels = {-100, 4, -100}}});
   CHECK(tagged.weight(0) == 1);
@@ -91,7 +91,7 @@ TEST_CASE("examples whose tokens have labels, whose targets are numbers, or the 
   CHECK(answers.weight(1) == 0);
 }
 
-TEST_CASE("a validation split counts the rows that have examples") {
+TEST_CASE("a validation split counts only rows that become examples") {
   const TempFolder folder;
   const auto set = std::make_shared<const ExampleSet>(write_and_open(
       folder, {}, {{.ids = {1}, .row = 2}, {.ids = {2}, .row = 2}, {.ids = {3}, .row = 3}, {.ids = {4}, .row = 4}}));
@@ -112,7 +112,7 @@ TEST_CASE("a validation split counts the rows that have examples") {
   CHECK(some[2] == 3);
 }
 
-TEST_CASE("examples that are packed have the rows that they have as samples of their own, but for dropout") {
+TEST_CASE("except for dropout, packed examples are computed like separate samples") {
   const TempFolder folder;
   const auto set = std::make_shared<const ExampleSet>(write_and_open(folder, {.labels = true},
                                                                      {{.ids = {1, 2, 3}, .labels = {-100, 3, -100}},
@@ -145,7 +145,7 @@ TEST_CASE("examples that are packed have the rows that they have as samples of t
   CHECK(second.weight == one.weight);
 }
 
-TEST_CASE("a file that is not a whole set of examples is refused, and damage inside it is found") {
+TEST_CASE("an incomplete file of examples is refused, and damage inside a file is detected") {
   const TempFolder folder;
   write_and_open(folder, {.targets = TargetKind::classes, .width = 1}, {{.ids = {1, 2, 3}, .targets = {2}}});
   const auto path = folder.path() / "set.bin";
@@ -174,7 +174,7 @@ TEST_CASE("a file that is not a whole set of examples is refused, and damage ins
   }
 }
 
-TEST_CASE("examples are made once, in the order of the rows, whatever the threads") {
+TEST_CASE("examples are made once, in the order of the rows, for any number of threads") {
   const TempFolder folder;
   std::string csv = "text,label\n";
   constexpr int kRows = 3000;
@@ -242,7 +242,7 @@ TEST_CASE("rows that are left out are not counted as shortened") {
   CHECK_THAT(source.describe(), Contains("2 examples, 4 tokens, longest 2, 1 rows shortened, 2 rows left out"));
 }
 
-TEST_CASE("the tokens of all rows are cut into chunks, and what fills none is counted") {
+TEST_CASE("the tokens of all rows are cut into chunks, and those left over are counted") {
   const TempFolder folder;
   const std::string path = folder.write("a.txt", "1\n22\n\n333\n4444444\n");
   ExampleSetOptions options{.files = {{path, DataFormat::text}},
@@ -277,7 +277,7 @@ TEST_CASE("the tokens of all rows are cut into chunks, and what fills none is co
              Contains("13 tokens, less than one sample of 14"));
 }
 
-TEST_CASE("a source of examples: batches are a function of the step, and replicas share them") {
+TEST_CASE("a source of examples makes batches as a function of the step, and divides them among replicas") {
   const TempFolder folder;
   std::vector<Example> examples;
   for (int i = 0; i < 10; ++i)

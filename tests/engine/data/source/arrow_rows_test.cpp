@@ -85,7 +85,7 @@ TEST_CASE("Parquet files are read with each codec") {
   }
 }
 
-TEST_CASE("the numbers of a ClassLabel have names, alone and in lists") {
+TEST_CASE("numbers of a ClassLabel are read as names, alone and in lists") {
   for (const fs::path& path : {kFiles / "features.parquet", kFiles / "saved/train/data-00000-of-00002.arrow"}) {
     if (!has_arrow(path)) continue;
     CAPTURE(path.string());
@@ -101,7 +101,7 @@ TEST_CASE("the numbers of a ClassLabel have names, alone and in lists") {
   }
 }
 
-TEST_CASE("damaged and other files are refused by name") {
+TEST_CASE("damaged files and files of other kinds are refused, and the error names them") {
   const TempFolder folder;
   for (const char* name : {"types.parquet", "types-stream.arrow", "types.feather"}) {
     if (!has_arrow(kFiles / name)) continue;

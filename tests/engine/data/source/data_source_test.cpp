@@ -56,7 +56,7 @@ std::vector<std::string> names(const std::vector<DataFile>& files, const TempFol
 
 }  // namespace
 
-TEST_CASE("a text file is one document, kept byte for byte, however it is cut into pieces") {
+TEST_CASE("a text file is one document with unchanged bytes, however it is divided into pieces") {
   const TempFolder folder;
   const std::string text = "one\r\ntwo\n\n  three\n\tfour";
   const std::string file = folder.write("a.txt", text);
@@ -77,7 +77,7 @@ TEST_CASE("a text file is one document, kept byte for byte, however it is cut in
              Contains("data.tokenizer"));
 }
 
-TEST_CASE("JSONL: a document a line, blank lines skipped, pieces change nothing") {
+TEST_CASE("JSONL: each line that is not blank is a document, however the file is divided into pieces") {
   const TempFolder folder;
   const std::string file =
       folder.write("a.jsonl",
@@ -100,7 +100,7 @@ TEST_CASE("JSONL errors name file and line") {
   CHECK(jsonl_error("{\"story\":\"a\"}", "story").empty());
 }
 
-TEST_CASE("folders stand for their files, sorted, each with its format") {
+TEST_CASE("a folder stands for its sorted files, each with its own format") {
   const TempFolder folder;
   for (const char* name : {"b.txt", "a/z.jsonl", "a/c.md", ".hidden", ".git/config", "t.bin", "t.idx"})
     folder.write(name, "x");
@@ -140,7 +140,7 @@ TEST_CASE("data that cannot be used is refused before anything is read") {
   CHECK_THAT(message_of<ConfigError>([] { find_data_files({}, DataFormat::automatic); }), Contains("no file"));
 }
 
-TEST_CASE("what train refuses about a file that exists shows in a check that does not read it through") {
+TEST_CASE("a check that does not read a whole file finds what train refuses about it") {
   const TempFolder folder;
   const auto check = [&](const std::string& name, const std::string& content,
                          DataFormat format = DataFormat::automatic) {
@@ -165,7 +165,7 @@ TEST_CASE("what train refuses about a file that exists shows in a check that doe
   check_data_files({"/nowhere/at/all.txt", (folder.path() / "nothing").string()}, DataFormat::automatic, "text");
 }
 
-TEST_CASE("tables: each row is a document, whatever the format") {
+TEST_CASE("tables: each row is a document, in any format") {
   const TempFolder folder;
   const std::map<DataFormat, std::string> tables = {
       {DataFormat::csv, folder.write("a.csv", "n,text\n1,ab\n2,\"c,\n\"\"d\"\n3,\n")},

@@ -35,7 +35,7 @@ Rows rows_of(const std::string& path, DataFormat format) {
 
 }  // namespace
 
-TEST_CASE("rows of a compressed file are those of the plain one, wherever parts of it end") {
+TEST_CASE("rows of a compressed file equal those of the plain file, wherever its parts end") {
   const TempFolder folder;
   std::string csv = "\xEF\xBB\xBFtext,label\r\n", jsonl, conll, text, json = "[\n";
   for (int i = 0; i < 30000; ++i) {
@@ -66,7 +66,7 @@ TEST_CASE("rows of a compressed file are those of the plain one, wherever parts 
   }
 }
 
-TEST_CASE("a compressed text is at hand in parts") {
+TEST_CASE("a compressed text can be read in parts") {
   const TempFolder folder;
   const std::string text = "\xEF\xBB\xBF" + std::string(3 << 20, 'x') + "\n";
   FileWindow window(folder.write("a.gz", gzip_of(text)));
@@ -82,7 +82,7 @@ TEST_CASE("a compressed text is at hand in parts") {
   CHECK(plain.name() == "a name");
 }
 
-TEST_CASE("a NUL byte in a compressed text is found at its place") {
+TEST_CASE("the error about a NUL byte in a compressed text states its position") {
   const TempFolder folder;
   const std::string path = folder.write("a.txt.gz", gzip_of(std::string("ab\ncd\0e\n", 8)));
   CHECK_THAT(message_of<DataError>([&] { rows_of(path, DataFormat::text); }),

@@ -48,7 +48,7 @@ TEST_CASE("rows of CSV: quotes, line ends and delimiters in fields, marks, and W
   CHECK(rows.where == std::vector<std::string>{":2", ":5", ":6", ":7"});
 }
 
-TEST_CASE("rows of CSV: a quoted empty text is a row, a blank line is none") {
+TEST_CASE("rows of CSV: a quoted empty text is a row, a blank line is not") {
   const TempFolder folder;
   const Rows rows = read(folder, "a.csv", "text\na\n\n\"\"\r\n\r\n\"\"\nb\n\"\"", DataFormat::csv);
   CHECK(rows.columns ==
@@ -81,7 +81,7 @@ TEST_CASE("rows of files whose first row names no columns, and rows of other num
              Contains("a.tsv:2: has 1 fields, but this data set has 2 columns"));
 }
 
-TEST_CASE("rows of tables that cannot be read are refused with their line") {
+TEST_CASE("rows of tables that cannot be read are refused, and the error states the line") {
   CHECK_THAT(error_of("", DataFormat::csv), Contains("has no rows"));
   CHECK_THAT(error_of("a,a\n", DataFormat::csv), Contains(":1: names the column 'a' twice"));
   CHECK_THAT(error_of("a,\n", DataFormat::csv), Contains("a column has an empty name"));
@@ -115,7 +115,7 @@ TEST_CASE("rows of JSON: an array, an object with data, or one object per line")
   }
 }
 
-TEST_CASE("rows of CoNLL: each sentence is one, and columns have numbers") {
+TEST_CASE("rows of CoNLL: each sentence is a row, and columns are numbered") {
   const TempFolder folder;
   const Rows rows = read(folder, "a.conll",
                          "-DOCSTART- -X- O O\n\nEU NNP B-NP B-ORG\r\nrejects  VBZ\tB-VP O\n\n\n-DOCSTART- -X- O O\n"
@@ -136,7 +136,7 @@ TEST_CASE("rows of CoNLL: each sentence is one, and columns have numbers") {
   CHECK_THAT(error_of("a O\nb\n", DataFormat::conll), Contains("rows:2: has 1 columns") && Contains("has 2"));
 }
 
-TEST_CASE("rows of SQuAD: each question is one, with its paragraph's context") {
+TEST_CASE("rows of SQuAD: each question is a row that contains its paragraph's context") {
   const TempFolder folder;
   const json squad = {{"version", "v2.0"},
                       {"data",
@@ -158,7 +158,7 @@ TEST_CASE("rows of SQuAD: each question is one, with its paragraph's context") {
   CHECK(rows.columns[1].at("answers") == json{{"text", json::array()}, {"answer_start", json::array()}});
 }
 
-TEST_CASE("a column that is not there is refused with the columns that are") {
+TEST_CASE("if a column is missing, the error lists the columns that exist") {
   const DataRow row{{{"text", "x"}, {"label", 3}}, "a.csv:4"};
   CHECK(text_of(row, "text", "data.text_column") == "x");
   CHECK(column_of(row, "label", "data.label_column") == 3);

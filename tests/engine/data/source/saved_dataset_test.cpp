@@ -56,7 +56,7 @@ TEST_CASE("names of files and folders indicate the splits of a folder") {
              Contains("has the splits train, validation, but none for test"));
 }
 
-TEST_CASE("folders with files of one split or of none, and files, stand for themselves") {
+TEST_CASE("files, and folders with files of at most one split, are read as they are") {
   const TempFolder folder;
   const std::string file = folder.write("test-a.txt", "x");
   folder.write("test-b.txt", "x");
@@ -66,7 +66,7 @@ TEST_CASE("folders with files of one split or of none, and files, stand for them
   CHECK(paths_of_split("/nowhere/at/all", Split::train) == Names{"/nowhere/at/all"});
 }
 
-TEST_CASE("what a saved data set lists must be files of its folder") {
+TEST_CASE("a saved data set may list only files in its folder") {
   const TempFolder folder;
   folder.write("dataset_info.json", "{}");
   folder.write("a.arrow", "x");

@@ -68,7 +68,7 @@ TEST_CASE("a Megatron index may have wider ids and modes") {
   CHECK_THAT(message_of<DataError>([&] { TokenFile(bin).read(0, 2, 200000); }), Contains("token 1 is -1"));
 }
 
-TEST_CASE("a Megatron index that does not fit is refused with the numbers") {
+TEST_CASE("a Megatron index that does not match its data is refused, and the error gives the numbers") {
   const TempFolder folder;
   const std::string bin = folder.write("data.bin", kFiveTokens);
   const auto with = [&](auto&& change) {
@@ -113,7 +113,7 @@ TEST_CASE("llm.c files of both magics are read") {
   CHECK_THAT(open_error(folder.write("d.bin", bytes_of(20240520, 1, 0))), Contains("begins with 1024"));
 }
 
-TEST_CASE("anything else is nanoGPT's raw u16") {
+TEST_CASE("any other file is read as nanoGPT's raw u16") {
   const TempFolder folder;
   const TokenFile file(folder.write("train.bin", kFiveTokens));
   CHECK(std::string(file.format()) == "raw u16");

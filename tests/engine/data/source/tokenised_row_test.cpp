@@ -55,7 +55,7 @@ TEST_CASE("null stands for a column that a row does not have, as in Parquet file
   CHECK_THAT(error_of({{"input_ids", {7, nullptr}}}), Contains("integers from 0 to 2147483647; got null"));
 }
 
-TEST_CASE("columns of a tokenised row that do not fit are refused by name and place") {
+TEST_CASE("columns of a tokenised row that do not match are refused, and the error gives their names and the row") {
   CHECK_THAT(error_of({{"input_ids", "[1, 2]"}}), Contains("a.jsonl:3: 'input_ids' must be a list, but is string"));
   for (const json& id : {json(-1), json(1.0), json("7"), json(true), json(2147483648), json(18446744073709551615u)})
     CHECK_THAT(error_of({{"input_ids", {3, id}}}),

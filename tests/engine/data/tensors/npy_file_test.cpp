@@ -53,7 +53,7 @@ TEST_CASE("arrays of the usual types and of all versions are read", "[npy]") {
   CHECK(read(npy("{'shape': (1,), 'fortran_order': False, 'descr': '<i4'}", std::string(4, '\1'))).dtype() == at::kInt);
 }
 
-TEST_CASE("other arrays are refused with the reason", "[npy]") {
+TEST_CASE("other arrays are refused, and the error states the reason", "[npy]") {
   CHECK_THAT(refusal(npy(header("'|O'", "(1,)"), "pickle")), Contains("pickles are not read"));
   CHECK_THAT(refusal(npy(header("[('a', '<f4')]", "(1,)"), "")), Contains("has records with fields"));
   CHECK_THAT(refusal(npy(header("'>f4'", "(1,)"), "abcd")), Contains("elements of the type '>f4'"));

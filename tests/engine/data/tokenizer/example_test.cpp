@@ -140,7 +140,7 @@ TEST_CASE("an example has special tokens, types, and the places of its tokens") 
   CHECK(seen == "TheFox'stail?caf\u00e9fox");
 }
 
-TEST_CASE("roles have the ids that the folder names, or usual names") {
+TEST_CASE("special tokens have the ids that the folder states, or those of the usual names") {
   const TokenizerPtr tokenizer = bert();
   CHECK(tokenizer->special(SpecialToken::pad) == 0);
   CHECK(tokenizer->special(SpecialToken::unk) == 1);
@@ -151,7 +151,7 @@ TEST_CASE("roles have the ids that the folder names, or usual names") {
   CHECK(roberta->special(SpecialToken::eos) == roberta->special(SpecialToken::sep));
 }
 
-TEST_CASE("windows overlap by the stride and have all of the text") {
+TEST_CASE("windows overlap by the stride and cover the whole text") {
   const TokenizerPtr tokenizer = bert();
   const std::string text = "one two three four five six seven eight nine ten eleven twelve";
   const TextOrWords first = std::string_view("what");
@@ -185,7 +185,7 @@ TokenizerPtr bert_with(const std::map<std::string, json>& files) {
   return load_tokenizer(folder.path().string());
 }
 
-TEST_CASE("truncation cuts the side that the files name") {
+TEST_CASE("truncation removes tokens from the side that the files specify") {
   // The ids of transformers' BertTokenizer with truncation_side "left".
   const TokenizerPtr left = bert_with({{"tokenizer_config.json", {{"truncation_side", "left"}}}});
   CHECK(left->digest() != bert_with({{"tokenizer_config.json", {{"truncation_side", "right"}}}})->digest());
@@ -223,7 +223,7 @@ TEST_CASE("truncation cuts the side that the files name") {
              Catch::Contains("truncation_side") && Catch::Contains("must be \"left\" or \"right\""));
 }
 
-TEST_CASE("types are 0 where transformers passes none to the model") {
+TEST_CASE("token types are 0 if transformers passes none to the model") {
   const TextOrWords first = std::string_view("the fox"), second = std::string_view("the dog");
   const auto has_types = [&](const TokenizerPtr& tokenizer) {
     const Encoding pair = tokenizer->encode_example(first, &second, {})[0];
@@ -250,7 +250,7 @@ TEST_CASE("types are 0 where transformers passes none to the model") {
         has_types(bert_with({{"tokenizer.json", file}, {"tokenizer_config.json", {{"tokenizer_class", name}}}})));
 }
 
-TEST_CASE("words that are given keep their numbers and their own offsets") {
+TEST_CASE("words passed as a list keep their numbers and have offsets of their own") {
   const std::vector<std::string> words = {"Unbelievable", "", "fox", "it's"};
   const TextOrWords source = std::span<const std::string>(words);
   const Encoding example = bert()->encode_example(source, nullptr, {})[0];
@@ -263,7 +263,7 @@ TEST_CASE("words that are given keep their numbers and their own offsets") {
   CHECK(std::count(example.words.begin(), example.words.end(), 3) == 3);
 }
 
-TEST_CASE("what cannot be cut is refused with the numbers") {
+TEST_CASE("examples that cannot be truncated are refused, and the error gives the numbers") {
   const TokenizerPtr tokenizer = bert();
   const TextOrWords text = std::string_view("one two three four five six seven");
   const TextOrWords none = std::string_view("");
@@ -282,7 +282,7 @@ TEST_CASE("what cannot be cut is refused with the numbers") {
       Contains("4 tokens") && Contains("stride of 4"));
 }
 
-TEST_CASE("a stream of lines has seams between them where white space separates words") {
+TEST_CASE("a stream of lines can be divided between lines if white space separates words") {
   const TokenizerPtr tokenizer = bert();
   const std::string text = "The fox\nand the [MASK] dog\n\nend";
   const EncodedPart all = tokenizer->encode_part(text, {}, {.listed_until = text.size() + 1});
@@ -312,7 +312,7 @@ TEST_CASE("bytes: each byte is a token of an example") {
   CHECK(example.offsets[1] == TextSpan{1, 2});
 }
 
-TEST_CASE("tokens become the text that the reference library makes of them") {
+TEST_CASE("tokens are decoded to the same text as by the reference library") {
   const auto round = [](const char* name, const std::string& text) {
     const TokenizerPtr tokenizer = load_tokenizer(kGolden + "examples/" + name);
     return tokenizer->decode(tokenizer->encode(text));
@@ -323,7 +323,7 @@ TEST_CASE("tokens become the text that the reference library makes of them") {
   CHECK(round("llama", "The  fox \xf0\x9f\x98\x80") == "The  fox \U0001F600");
 }
 
-TEST_CASE("decoded texts lose the spaces before punctuation as with transformers, if the files say so") {
+TEST_CASE("if the files say so, spaces before punctuation are removed from decoded texts, as in transformers") {
   const auto round = [](const std::string& name, bool cleans_up) {
     const TempFolder folder;
     json config;

@@ -93,7 +93,7 @@ const std::string kText = "Hello wor\u00e9d 123\n\n  <|endoftext|>word \xff\u300
 
 }  // namespace
 
-TEST_CASE("damaged tokenizers", "[fuzz]") {
+TEST_CASE("a damaged tokenizer is refused or gives valid ids", "[fuzz]") {
   const TempFolder folder;
   std::mt19937 random(11);
   int good = 0;
@@ -129,7 +129,7 @@ TEST_CASE("damaged tokenizers", "[fuzz]") {
   CHECK(bad > 200);
 }
 
-TEST_CASE("damaged merges.txt and configs beside a vocabulary", "[fuzz]") {
+TEST_CASE("damaged merges.txt and configs next to a vocabulary are refused or give valid ids", "[fuzz]") {
   const TempFolder folder;
   const std::string golden = std::string(SHARDLINE_DATA_TESTS) + "/golden/pair/";
   std::mt19937 random(12);

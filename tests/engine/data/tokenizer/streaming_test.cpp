@@ -214,7 +214,7 @@ TEST_CASE("tiny windows give the ids of the whole text, for random patterns, tok
   CHECK(seams > 8000);
 }
 
-TEST_CASE("a window proves nothing that the text after it can change") {
+TEST_CASE("ids of a window are accepted only if later text cannot change them") {
   const auto shape_with = [](const std::string& pattern, const json& added, bool nfc) {
     json shape = golden("gpt2");
     shape["added_tokens"] = added;
@@ -264,7 +264,7 @@ TEST_CASE("a file gives the ids of its whole text however it is cut into pieces"
   CHECK(compared >= 20);
 }
 
-TEST_CASE("pieces that are guessed wrong, and words longer than pieces, change nothing") {
+TEST_CASE("wrongly guessed pieces, and words longer than a piece, do not change the ids") {
   const TempFolder folder;
   json shape = golden("llama3");
   const auto tokenizer = load(shape);

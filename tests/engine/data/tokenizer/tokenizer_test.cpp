@@ -104,7 +104,7 @@ TEST_CASE("every option that is accepted gives the ids of the reference library"
   }
 }
 
-TEST_CASE("NFC leaves characters alone that are newer than the reference library's Unicode 9") {
+TEST_CASE("NFC does not change characters that are newer than the reference library's Unicode 9") {
   json shape = gpt2_json();
   shape["normalizer"] = {{"type", "NFC"}};
   const TempFolder folder;
@@ -115,7 +115,7 @@ TEST_CASE("NFC leaves characters alone that are newer than the reference library
   CHECK(tokenizer->decode(tokenizer->encode("e\u0301")) == "\u00e9");
 }
 
-TEST_CASE("<|endoftext|> is special where vocab.json and merges.txt are alone, as in GPT2Tokenizer") {
+TEST_CASE("<|endoftext|> is special if there are only vocab.json and merges.txt, as in GPT2Tokenizer") {
   const TempFolder folder;
   for (const char* name : {"vocab.json", "merges.txt"}) folder.write(name, read_file(kGolden + "pair/" + name));
   const json options = json::parse(read_file(kGolden + "options.json"));
@@ -134,7 +134,7 @@ TEST_CASE("<|endoftext|> is special where vocab.json and merges.txt are alone, a
   CHECK(other->encode("the") == std::vector<int32_t>{*other->eos()});
 }
 
-TEST_CASE("eos comes from tokenizer_config.json, else it is <|endoftext|>") {
+TEST_CASE("the end-of-text token is that of tokenizer_config.json, or else <|endoftext|>") {
   CHECK(load_tokenizer(kGolden + "gpt2")->eos() == 0);
   const TempFolder folder;
   folder.write("tokenizer.json", gpt2_json().dump());
@@ -146,7 +146,8 @@ TEST_CASE("eos comes from tokenizer_config.json, else it is <|endoftext|>") {
   CHECK_THAT(message_of<DataError>([&] { load_tokenizer(folder.path().string()); }), Catch::Contains("<nobody>"));
 }
 
-TEST_CASE("BERT's classes take lower case, accents and Chinese characters from tokenizer_config.json") {
+TEST_CASE(
+    "BERT's tokenizer classes take options for lower case, accents and Chinese characters from tokenizer_config.json") {
   json vocabulary = json::object();
   int32_t id = 0;
   for (const char* token : {"[UNK]", "caf\u00e9", "cafe", "Caf\u00e9", "Cafe", "\u4f60", "\u597d", "\u4f60\u597d"})
@@ -188,7 +189,7 @@ TEST_CASE("BERT's classes take lower case, accents and Chinese characters from t
   }
 }
 
-TEST_CASE("classes of byte-level BPE take the space before a text from tokenizer_config.json") {
+TEST_CASE("tokenizer classes with byte-level BPE take add_prefix_space from tokenizer_config.json") {
   const TokenizerPtr plain = load_tokenizer(kGolden + "gpt2");
   const auto without = plain->encode("the fox"), with = plain->encode(" the fox");
   REQUIRE(without != with);
@@ -276,7 +277,7 @@ TEST_CASE("bytes: every byte is its id") {
   CHECK(tokenizer->decode(std::vector<int32_t>{72, 105, 0xE2, 0x82, 0xAC, 0xFF, 300, -1}) == "Hi\u20AC\uFFFD");
 }
 
-TEST_CASE("a token is found by what the vocabulary writes") {
+TEST_CASE("a token is found by its spelling in the vocabulary") {
   for (const std::string& source : {std::string("bytes"), kGolden + "gpt2", kGolden + "examples/bert"}) {
     INFO(source);
     const TokenizerPtr tokenizer = load_tokenizer(source);
@@ -305,7 +306,7 @@ TEST_CASE("threads that share a tokenizer, and tokenizers that share a thread, d
   for (const int result : good) CHECK(result == 5);
 }
 
-TEST_CASE("components that would give other ids are refused by name") {
+TEST_CASE("components that would give other ids are refused, and the error names them") {
   CHECK(refusal(gpt2_json()).empty());
   const auto with = [](const char* pointer, const json& value) {
     json content = gpt2_json();
@@ -382,7 +383,7 @@ TEST_CASE("a byte without a token is an error, not dropped") {
   CHECK_THAT(message_of<DataError>([&] { tokenizer->encode("a~b"); }), Catch::Contains("126"));
 }
 
-TEST_CASE("a source without a tokenizer says what was looked for") {
+TEST_CASE("the error about a folder without a tokenizer lists the files that were looked for") {
   const TempFolder folder;
   const auto message = [&] { return message_of<DataError>([&] { load_tokenizer(folder.path().string()); }); };
   CHECK_THAT(message(), Catch::Contains("tokenizer.json") && Catch::Contains("merges.txt"));

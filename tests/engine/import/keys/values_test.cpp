@@ -6,7 +6,7 @@ namespace shardline::values_test {
 
 using nlohmann::json;
 
-TEST_CASE("texts become values of the key's type") {
+TEST_CASE("texts are converted to the key's type") {
   const struct {
     JsonType type;
     json given, expected;
@@ -50,7 +50,7 @@ TEST_CASE("texts become values of the key's type") {
   }
 }
 
-TEST_CASE("words turn things on and off") {
+TEST_CASE("words such as true and no are read as booleans") {
   for (const json& value : {json(true), json(1), json("true"), json("True"), json("1"), json("\"true\"")})
     CHECK(is_on(value));
   for (const json& value : {json(false), json(0), json("False"), json(""), json("None"), json(nullptr), json::array()})
@@ -58,7 +58,7 @@ TEST_CASE("words turn things on and off") {
   CHECK((!is_on("auto") && !is_off("auto")));
 }
 
-TEST_CASE("names are as Python has them") {
+TEST_CASE("names lose their leading dashes, and other dashes become underscores") {
   CHECK(plain_name("--learning-rate") == "learning_rate");
   CHECK(plain_name("-x") == "x");
   CHECK(plain_name("--") == "");

@@ -149,7 +149,8 @@ TEST_CASE("doctor: a job that ended normally has no fault, and so has one that w
   CHECK_THAT(verdict(working.diagnosis()), Contains("no rank is waiting for longer than 2.0 s"));
 }
 
-TEST_CASE("doctor: a rank that stopped is named with its lag and place, though its ring has forgotten the group") {
+TEST_CASE(
+    "doctor: a rank that stopped is named with its lag and place, even if its records of the group are overwritten") {
   Job job(4);
   const FlightGroup dp = job.group("dp", {0, 1, 2, 3});
   for (int i = 0; i < 5; ++i)
@@ -257,7 +258,7 @@ TEST_CASE("doctor: the launcher's and a rank's own knowledge come first") {
   CHECK_THAT(verdict(job.diagnosis()), Contains("failed: disk full"));
 }
 
-TEST_CASE("doctor: other sizes, and other operations, in the same place") {
+TEST_CASE("doctor: operations of different kinds or sizes at the same position are reported") {
   Job job(4);
   const FlightGroup dp = job.group("dp", {0, 1, 2, 3});
   for (const int rank : {0, 1, 2, 3}) {
@@ -288,7 +289,7 @@ TEST_CASE("doctor: other sizes, and other operations, in the same place") {
   CHECK_THAT(verdict(message.diagnosis()), Contains("sizes differ: 100 on rank 0, 200 on rank 1"));
 }
 
-TEST_CASE("doctor: a rank that leaves an operation out is found where it did") {
+TEST_CASE("doctor: a rank that leaves out an operation is found, with the position") {
   const bool other_sizes = GENERATE(true, false);
   Job job(3);
   const FlightGroup dp = job.group("dp", {0, 1, 2}), tail = job.group("tail", {0, 1, 2});
@@ -351,7 +352,7 @@ TEST_CASE("doctor: an equal purpose of every operation hides where one is missin
                                            Contains("which rank 0 has not begun"));
 }
 
-TEST_CASE("doctor: messages that were not sent, and those that do not arrive") {
+TEST_CASE("doctor: messages that were not sent are distinguished from those that do not arrive") {
   Job job(2);
   const FlightGroup pp = job.group("pp 0>1", {0, 1});
   job.run(0, pp, "send", "activation, microbatch 0, chunk 1", 8, 1);
@@ -371,7 +372,7 @@ TEST_CASE("doctor: messages that were not sent, and those that do not arrive") {
   CHECK_THAT(verdict(job.diagnosis()), Contains("the message is stuck"));
 }
 
-TEST_CASE("doctor: a receive that is posted ahead is no wait") {
+TEST_CASE("doctor: a receive that is posted ahead does not count as waiting") {
   Job job(2);
   const FlightGroup pp = job.group("pp 0>1", {0, 1}), world = job.group("world", {0, 1});
   FlightRecord& ahead = job.run(1, pp, "recv", "activation", 8, 0);
@@ -385,7 +386,7 @@ TEST_CASE("doctor: a receive that is posted ahead is no wait") {
   CHECK(job.diagnosis().culprits == std::vector{1});
 }
 
-TEST_CASE("doctor: records of a host that are not here are named, and nobody else is blamed") {
+TEST_CASE("doctor: missing records of a host are named, and no other rank is blamed") {
   Job job(4);
   const FlightGroup dp = job.group("dp", {0, 2}), tp = job.group("tp", {0, 1});
   job.wait(0, dp, "all_reduce");
@@ -457,7 +458,7 @@ TEST_CASE("doctor: a process that ended in an operation is not the one that wait
   CHECK_THAT(verdict(found), Contains("; rank 0 waited 0.7 s for its part of all_reduce"));
 }
 
-TEST_CASE("doctor: messages of damaged records, whose peers are not in their group, are nobody's") {
+TEST_CASE("doctor: messages of damaged records whose peers are not in the group are ignored") {
   Job job(3);
   const FlightGroup pair = job.group("pp", {0, 1});
   job.place(1, 7, "forward, microbatch 0, chunk 0", "h.1");
@@ -495,7 +496,7 @@ TEST_CASE("doctor: clocks that differ do not make the processes of a host seem t
   CHECK(diagnosis_json(found).contains("clocks") == (ahead != 0));
 }
 
-TEST_CASE("doctor: an error that ranks throw alike is not that of one of them") {
+TEST_CASE("doctor: an error that all ranks throw is not attributed to one of them") {
   Job job(4);
   for (const int rank : {2, 0, 1})
     job.end(rank, FlightEnd::failed, "/training/optim: has the state of another optimizer");
@@ -506,7 +507,7 @@ TEST_CASE("doctor: an error that ranks throw alike is not that of one of them") 
   CHECK(verdict(found) == "ranks 0-2 failed: /training/optim: has the state of another optimizer");
 }
 
-TEST_CASE("doctor: long waits of a job that works are not why it ended when a process was killed") {
+TEST_CASE("doctor: if a process was killed, long waits of the working job before that are not blamed") {
   Job job(3);
   const FlightGroup world = job.group("world", {0, 1, 2});
   job.wait(0, world, "all_reduce", "loss");
@@ -518,7 +519,7 @@ TEST_CASE("doctor: long waits of a job that works are not why it ended when a pr
   CHECK(job.diagnosis().culprits == std::vector{2});
 }
 
-TEST_CASE("doctor: a job whose processes end at once was ended from outside") {
+TEST_CASE("doctor: a job whose processes end at the same time was ended from outside") {
   Job job(3);
   for (const int rank : {0, 1, 2}) {
     job.place(rank, 7, "forward, microbatch 0, chunk 0", "h.1");
@@ -563,7 +564,7 @@ TEST_CASE("doctor: a process without a sign of life, for which nobody waits, is 
   CHECK(found.culprits == std::vector{1});
 }
 
-TEST_CASE("doctor: a message of several lines keeps them") {
+TEST_CASE("doctor: a message of several lines keeps its line breaks") {
   Job job(2);
   job.end(1, FlightEnd::failed, "the config is wrong:\n/model: is missing\n/data: is missing");
   CHECK(verdict(job.diagnosis()) ==
@@ -574,7 +575,7 @@ TEST_CASE("doctor: a message of several lines keeps them") {
         "the config is wrong:\n/model: is missing\n/data: is missing");
 }
 
-TEST_CASE("doctor: whatever the records claim, an answer comes") {
+TEST_CASE("doctor: records with arbitrary contents lead to an answer") {
   // Groups without a description, peers and members that do not exist, a wait for an operation that no record has.
   Job job(2);
   const FlightGroup unknown{99, "nobody's", {0, 1}};

@@ -35,7 +35,7 @@ class Folder {
   ScratchFolder folder_;
 };
 
-TEST_CASE("doctor: files of an earlier job are left out and counted, whatever its size") {
+TEST_CASE("doctor: files of an earlier job of any size are left out and counted") {
   Folder folder;
   const int ranks_before = GENERATE(2, 6);
   for (int rank = 0; rank < ranks_before; ++rank) folder.add_rank("before", rank, ranks_before);
@@ -129,7 +129,7 @@ TEST_CASE("doctor: records of a job of another size are named as damaged") {
   CHECK_THAT(job.damaged[0], Contains(folder.file("rank-1")));
 }
 
-TEST_CASE("doctor: what is read from a folder of records cannot command a terminal") {
+TEST_CASE("doctor: text read from a folder of records cannot send commands to a terminal") {
   Folder folder;
   folder.add_rank("now", 0, 2);
   folder.write("job-0.json", R"({"job": "now", "hosts": ["a\u001b[2J", "b\r"], "stages": [0, 1]})");

@@ -90,7 +90,7 @@ Outcome named(const Fault& fault) {
   return outcome;
 }
 
-TEST_CASE("threads: no fault, nobody is blamed") {
+TEST_CASE("threads: without a fault, no rank is blamed") {
   const Outcome outcome = outcome_of({});
   CHECK(outcome.diagnosis.cause == Cause::none);
   CHECK_THAT(verdict(outcome.diagnosis), Contains("all ranks ended normally"));
@@ -135,7 +135,7 @@ TEST_CASE("threads: a message that is held back is named") {
                                              Contains("activation, microbatch 0, chunk 1"));
 }
 
-TEST_CASE("threads: a rank that stops is named by a wait that the ring has forgotten") {
+TEST_CASE("threads: a rank that stops is named even if the record of the wait has been overwritten") {
   const std::atomic<Clock::time_point> began{Clock::now()};
   const Outcome outcome = outcome_of(
       [](Communicator& world) {

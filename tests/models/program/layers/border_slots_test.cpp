@@ -237,7 +237,7 @@ TEST_CASE("layers pass hidden states, heads of them and vectors of samples to th
   check_samples(program, spec, 8);
 }
 
-TEST_CASE("samples that pass several tensors have the gradients that they have alone", "[borders]") {
+TEST_CASE("samples that pass several tensors have the same gradients as alone", "[borders]") {
   const auto program = cut_program(traced_net());
   const Tensor ids = some_ids(2, 7);
   ProgramRun together(program, at::kDouble), alone(program, at::kDouble);
@@ -279,7 +279,7 @@ TEST_CASE("hidden states and logits may have the tokens first and the samples se
   for (const bool divides_rows : {false, true}) CHECK(runs.distance(runs.splitter.split(2, {}, divides_rows)) < 1e-12);
 }
 
-TEST_CASE("dropout of hidden states with the tokens first is a function of sample and place", "[borders]") {
+TEST_CASE("dropout of hidden states with the tokens first is a function of sample and position", "[borders]") {
   const auto program = cut_program(traced_length_first<20>());
   const Tensor ids = some_ids(3, 7);
   const Microbatch batch = causal_microbatch(ids, ids, at::arange(3));
@@ -315,11 +315,12 @@ TEST_CASE("programs without repeated modules are cut between products where few 
   check_samples(program, spec, 8);
 }
 
-TEST_CASE("blocks of images pass them as one row of each sample", "[borders]") {
+TEST_CASE("blocks of images pass them to the next layer as one row per sample", "[borders]") {
   check_images<ImageNet>();
 }
 
-TEST_CASE("convolutions are cut though their results are many numbers beside the last features", "[borders]") {
+TEST_CASE("programs of convolutions are cut although their results are much larger than the last features",
+          "[borders]") {
   check_images<SmallImageNet>();
 }
 

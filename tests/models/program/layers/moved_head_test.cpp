@@ -53,7 +53,7 @@ TEST_CASE("the product of the head moves into the loss, and views of logits have
   CHECK(before.size() == after.size());
 }
 
-TEST_CASE("the loss of a moved head and its gradients are those of the graph", "[moved_head]") {
+TEST_CASE("the loss of a moved head and its gradients equal those of the graph", "[moved_head]") {
   const Pt2Archive archive = read_pt2(path());
   std::map<std::string, at::Tensor> leaves;
   GraphPart whole{.nodes = std::vector<int>(archive.graph.nodes.size())};
@@ -85,7 +85,7 @@ TEST_CASE("the loss of a moved head and its gradients are those of the graph", "
   CHECK(largest_difference(layers.gradients(), leaves) < 1e-13);
 }
 
-TEST_CASE("a head stays where its logits are used in another way", "[moved_head]") {
+TEST_CASE("a head is not moved if its logits are used in another way", "[moved_head]") {
   CHECK(!moved(*changed([](Graph& graph) {  // a view that mixes rows
     GraphNode& view = call_of(graph, "aten::view");
     GraphArgument& sizes = view.arguments[1];

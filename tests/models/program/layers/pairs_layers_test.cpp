@@ -34,7 +34,7 @@ TEST_CASE("an encoder and a decoder have the loss and the gradients of PyTorch",
   }
 }
 
-TEST_CASE("sources with targets of different lengths have the gradients that they have alone", "[program]") {
+TEST_CASE("sources with targets of different lengths have the same gradients as alone", "[program]") {
   const auto program = dropped_pairs(GENERATE(0.0, 0.3));
   ProgramRun together(program, at::kDouble), alone(program, at::kDouble);
   const LossTerm all = together.train(batch_of({0, 1, 2}));
@@ -49,7 +49,7 @@ TEST_CASE("sources with targets of different lengths have the gradients that the
   CHECK(largest_difference(together.gradients(), alone.gradients()) < 1e-12);
 }
 
-TEST_CASE("the next token of a target follows from the tokens before it", "[program]") {
+TEST_CASE("the next token of a target can be predicted from the tokens before it", "[program]") {
   const auto wanted = expected();
   ProgramRun layers(pairs());
   Microbatch batch = batch_of({0});
@@ -66,7 +66,7 @@ TEST_CASE("the next token of a target follows from the tokens before it", "[prog
           Approx(wanted["first_logits"][0][word].get<double>()).epsilon(1e-4).margin(1e-6));
 }
 
-TEST_CASE("half precision rounds what fp32 computes", "[program]") {
+TEST_CASE("half precision gives the results of fp32 up to rounding", "[program]") {
   const auto program = pairs();
   ProgramRun exact(program), half(program, at::kBFloat16), wide(program, at::kBFloat16, {.border = at::kFloat});
   const Microbatch batch = batch_of({0, 1, 2});

@@ -88,7 +88,7 @@ TEST_CASE("files of a program have its buffers and the parameters that no layer 
         std::vector<std::string>{"before", "blocks.0.flags", "odd", "share", "spare.bias", "spare.weight", "steps"});
 }
 
-TEST_CASE("a program that is not cut yet takes the buffers of files", "[buffers]") {
+TEST_CASE("a program that is not cut yet takes over the buffers of files", "[buffers]") {
   const ScratchDirectory scratch;
   const auto program = program_of(archive_of("counted"));
   auto values = buffer_values(*program, 3);

@@ -99,7 +99,7 @@ TEST_CASE("the layers of a program compute the loss and the gradients of PyTorch
   CHECK(last[0][0].item<double>() == Approx(wanted["last_logits"][0][0].get<double>()).epsilon(1e-5));
 }
 
-TEST_CASE("samples of different lengths have the gradients that they have alone", "[program]") {
+TEST_CASE("samples of different lengths have the same gradients as alone", "[program]") {
   const double dropout = GENERATE(0.0, 0.3);
   CAPTURE(dropout);
   const ScratchDirectory scratch;
@@ -117,7 +117,7 @@ TEST_CASE("samples of different lengths have the gradients that they have alone"
   CHECK(largest_difference(together.gradients(), alone.gradients()) < 1e-12);
 }
 
-TEST_CASE("dropout is a function of seed, step, sample and place", "[program]") {
+TEST_CASE("dropout is a function of seed, step, sample and position", "[program]") {
   const ScratchDirectory scratch;
   write_dropped(scratch / "dropped.pt2", 0.3);
   ProgramRun layers(program_of(scratch / "dropped.pt2"));

@@ -57,7 +57,7 @@ TEST_CASE("a program of images is cut between blocks that take rows of one fixed
   CHECK(sounds()->vocab_size == words_program::kWords);
 }
 
-TEST_CASE("images have the loss and the gradients of PyTorch, whatever the microbatch", "[program]") {
+TEST_CASE("images have the loss and the gradients of PyTorch for any microbatch", "[program]") {
   const auto wanted = expected("pictures");
   const Microbatch whole = batch_of_pictures();
   ProgramRun layers(pictures(), at::kFloat, {}, 5);
@@ -68,7 +68,7 @@ TEST_CASE("images have the loss and the gradients of PyTorch, whatever the micro
   check_gradients(layers, wanted);
 }
 
-TEST_CASE("sounds have the loss and the gradients of PyTorch, whatever the microbatch", "[program]") {
+TEST_CASE("sounds have the loss and the gradients of PyTorch for any microbatch", "[program]") {
   const auto wanted = expected("sounds");
   const Microbatch whole = batch_of_sounds();
   ProgramRun layers(sounds(), at::kFloat, {}, 9);
@@ -84,7 +84,7 @@ TEST_CASE("sounds have the loss and the gradients of PyTorch, whatever the micro
   check_gradients(layers, wanted);
 }
 
-TEST_CASE("the next token of a target follows from a sound", "[program]") {
+TEST_CASE("the next token of a target can be predicted from a sound", "[program]") {
   const auto wanted = expected("sounds");
   ProgramRun layers(sounds(), at::kFloat, {}, 9);
   Microbatch batch = part_of(batch_of_sounds(), {0, 1});

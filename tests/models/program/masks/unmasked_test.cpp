@@ -46,7 +46,7 @@ std::shared_ptr<const Program> narrowing(int64_t window) {
 
 }  // namespace
 
-TEST_CASE("masks that hide nothing are dropped where nothing is padded", "[program]") {
+TEST_CASE("masks that hide nothing are dropped in microbatches without padding", "[program]") {
   const auto program = pairs_program::pairs();
   const auto both = with_unmasked(program, 8);
   REQUIRE(both->unmasked);
@@ -60,7 +60,7 @@ TEST_CASE("masks that hide nothing are dropped where nothing is padded", "[progr
   CHECK(largest_difference(masked.gradients(), unmasked.gradients()) < 1e-12);
 }
 
-TEST_CASE("a window is a mask, however long it is", "[program]") {
+TEST_CASE("a window of attention is not dropped, however long it is", "[program]") {
   const auto program = cut_program(read_pt2(golden("program/window.pt2")));  // each token sees 8 tokens
   CHECK(!with_unmasked(program, 20)->unmasked);
   const auto shorter = with_unmasked(program, 8);

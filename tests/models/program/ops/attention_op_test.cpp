@@ -27,7 +27,7 @@ torch::jit::Stack arguments(bool causal, IValue scale = {}) {
 
 }  // namespace
 
-TEST_CASE("attention is that of ATen, with its gradients", "[own_ops]") {
+TEST_CASE("attention and its gradients equal those of ATen", "[own_ops]") {
   const bool causal = GENERATE(false, true);
   for (const IValue& scale : {IValue(), IValue(0.7)}) {
     const auto given = arguments(causal, scale);
@@ -72,7 +72,7 @@ TEST_CASE("attention kernels drop the probabilities that a mask in memory drops"
                    computed([](auto& stack) { stack = {own_attention(stack, {})}; }, given, {}, false).result) > 0.1);
 }
 
-TEST_CASE("other attention is left to ATen", "[own_ops]") {
+TEST_CASE("other kinds of attention are left to ATen", "[own_ops]") {
   auto given = arguments(false);
   CHECK(is_own_attention(given, {}));
   given[3] = numbers({kLength, kLength}, 4);  // a mask

@@ -27,7 +27,7 @@ Computed ours(const torch::jit::Stack& given, int64_t ignored) {
 
 }  // namespace
 
-TEST_CASE("cross entropy is that of ATen, with its gradients", "[own_ops]") {
+TEST_CASE("cross entropy and its gradients equal those of ATen", "[own_ops]") {
   for (const auto type : {at::kDouble, at::kFloat}) {
     const torch::jit::Stack given = {logits(type)};
     REQUIRE(is_own_cross_entropy(given[0].toTensor(), kTarget, 0));
@@ -43,7 +43,7 @@ TEST_CASE("cross entropy is that of ATen, with its gradients", "[own_ops]") {
   }
 }
 
-TEST_CASE("the gradient takes the memory of logits that nothing else has", "[own_ops]") {
+TEST_CASE("the gradient reuses the memory of logits to which nothing else refers", "[own_ops]") {
   for (const bool are_shared : {false, true}) {
     const at::Tensor leaf = logits().requires_grad_(true);
     const void* gradient = nullptr;
@@ -61,7 +61,7 @@ TEST_CASE("the gradient takes the memory of logits that nothing else has", "[own
   }
 }
 
-TEST_CASE("a label that is no class is an error", "[own_ops]") {
+TEST_CASE("a label that is not a class is an error", "[own_ops]") {
   CHECK_THROWS_MATCHES(own_cross_entropy_sum(logits(), kTarget, 0), RunError,
                        Catch::Matchers::Predicate<RunError>([](const RunError& error) {
                          return std::string(error.what()).find("the label -1 is not one of the 6 classes") !=

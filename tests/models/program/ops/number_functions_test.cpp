@@ -54,7 +54,7 @@ TEST_CASE("sizes are computed as Python computes them", "[number_functions]") {
   CHECK(whole("torch.sym_ite", {false, 1, 2}) == 2);
 }
 
-TEST_CASE("what has no result is an error", "[number_functions]") {
+TEST_CASE("a computation without a result is an error", "[number_functions]") {
   CHECK(!is_number_function("os.system"));
   CHECK_THROWS_AS(number_function("_operator.floordiv")({1, 0}), RunError);
   CHECK_THROWS_AS(number_function("_operator.mod")({1, 0}), RunError);

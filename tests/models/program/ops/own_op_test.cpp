@@ -25,7 +25,7 @@ at::Tensor called(const char* name, torch::jit::Stack arguments, bool own) {
 
 }  // namespace
 
-TEST_CASE("a trace counts what our ops keep, and their products", "[own_ops]") {
+TEST_CASE("a trace counts what shardline's ops keep, and their products", "[own_ops]") {
   const auto library = GENERATE(ProductLibrary::automatic, ProductLibrary::aten);
   use_products(library);
   const at::Tensor x = numbers({kRows, kWidth}, 1, at::kFloat).requires_grad_(true);

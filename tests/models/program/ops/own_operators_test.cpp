@@ -21,7 +21,7 @@ using c10::IValue;
 
 }  // namespace
 
-TEST_CASE("products with weights are those of ATen, with their gradients", "[own_ops]") {
+TEST_CASE("products with weights and their gradients equal those of ATen", "[own_ops]") {
   const at::Tensor x = numbers({2, 3, 5}, 1), w = numbers({4, 5}, 2), b = numbers({4}, 3);
   check_same("aten::linear", {x, w, b}, {0, 1, 2});
   check_same("aten::linear", {x, w, IValue()}, {0, 1});
@@ -82,7 +82,7 @@ TEST_CASE("the rows of a group are multiplied with the group's matrix", "[own_op
   check_left(name, {x, w, ends, numbers({3, 4}, 3), IValue()});
 }
 
-TEST_CASE("products that are something else are left to ATen", "[own_ops]") {
+TEST_CASE("other kinds of products are left to ATen", "[own_ops]") {
   const at::Tensor x = numbers({2, 3, 5}, 1), w = numbers({4, 5}, 2), b = numbers({4}, 3);
   check_left("aten::linear", {x.select(0, 0).select(0, 0), w, b});
   check_left("aten::linear", {x, w.to(at::kFloat), b});
@@ -121,7 +121,7 @@ TEST_CASE("under autocast, products round their factors, and gradients of weight
   check_left("aten::linear", {x.to(at::kDouble), w.to(at::kDouble), IValue()});  // which autocast does not round
 }
 
-TEST_CASE("norms and GELU are those of ATen, with their gradients", "[own_ops]") {
+TEST_CASE("norms, GELU and their gradients equal those of ATen", "[own_ops]") {
   const at::Tensor x = numbers({2, 3, 6}, 1), w = numbers({6}, 2), b = numbers({6}, 3);
   const IValue last = c10::List<int64_t>({6});
   check_same("aten::layer_norm", {x, last, w, b, 1e-5, false}, {0, 2, 3});
@@ -147,7 +147,7 @@ TEST_CASE("rows of a table add their gradients to its own", "[own_ops]") {
   check_left("aten::embedding", {trained, ids.to(at::kInt), -1, false, false});
 }
 
-TEST_CASE("what a backward pass needs must not change before it", "[own_ops]") {
+TEST_CASE("a value that a backward pass needs must not change before it", "[own_ops]") {
   const at::Tensor x = numbers({2, 6}, 1).requires_grad_(true);
   const at::Tensor inner = x * 2;
   torch::jit::Stack stack = {inner, "none"};

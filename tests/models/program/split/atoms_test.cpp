@@ -4,7 +4,7 @@
 
 namespace shardline::atoms_test {
 
-TEST_CASE("a view takes a dimension apart, and what is one with it", "[split]") {
+TEST_CASE("a view divides a dimension and all dimensions merged with it", "[split]") {
   Atoms atoms;
   const Dimension columns = atoms.make(12), other = atoms.make(12);
   atoms.unite(columns, other);
@@ -14,7 +14,7 @@ TEST_CASE("a view takes a dimension apart, and what is one with it", "[split]") 
   CHECK(atoms.resolved(other) == Dimension{(*parts)[0][0], (*parts)[1][0]});
 }
 
-TEST_CASE("dimensions that are divided differently are divided by both", "[split]") {
+TEST_CASE("dimensions with different divisions get both divisions", "[split]") {
   Atoms atoms;
   const Dimension a = atoms.make(24), b = atoms.make(24);
   REQUIRE(atoms.cut(a, {2, 12}));
@@ -37,7 +37,7 @@ TEST_CASE("dimensions that cannot be aligned are not split", "[split]") {
   CHECK(!atoms.why_not(atoms.resolved(c)[0]).empty());
 }
 
-TEST_CASE("what is forbidden stays so in parts and in what it becomes one with", "[split]") {
+TEST_CASE("a forbidden split also applies to the parts of a dimension and to dimensions merged with it", "[split]") {
   Atoms atoms;
   const Dimension a = atoms.make(6), b = atoms.make(2);
   atoms.forbid(a, "first");

@@ -175,7 +175,7 @@ TEST_CASE("heads and channels are divided through repeats, lookups, letters, shi
   }
 }
 
-TEST_CASE("columns that are gathered are divided nowhere else", "[split]") {
+TEST_CASE("gathered columns are not divided again elsewhere", "[split]") {
   const SplitRuns runs = runs_of(gated_attention);
   for (const bool divides_rows : {false, true}) CHECK(runs.distance(runs.splitter.split(2, {}, divides_rows)) < 1e-12);
 }

@@ -147,7 +147,7 @@ void check_refused(const SplitRuns& runs, const std::string& reason, int ranks =
 
 }  // namespace
 
-TEST_CASE("ranks divide what the modules say, and have the numbers of one that has everything", "[split]") {
+TEST_CASE("ranks divide what the modules declare, and give the results of a single rank", "[split]") {
   const int ranks = GENERATE(2, 3, 4);
   const auto runs = runs_of<Net>([] { return std::make_shared<Net>(); });
   const auto split = runs.splitter.split(ranks, {});
@@ -165,7 +165,7 @@ TEST_CASE("ranks divide what the modules say, and have the numbers of one that h
     CHECK(runs.distance(runs.splitter.split(ranks, {}, divides_rows)) < kRounding);
 }
 
-TEST_CASE("modules decide where the analysis would choose another division", "[split]") {
+TEST_CASE("a module's declaration takes precedence over the analysis", "[split]") {
   const auto in_turn = [](const Tensor& x, auto& part) {
     return part.third(at::tanh(part.second(at::tanh(part.first(x)))));
   };
@@ -182,7 +182,7 @@ TEST_CASE("modules decide where the analysis would choose another division", "[s
   CHECK(marked.distance(split) < kRounding);
 }
 
-TEST_CASE("a config keeps whole what a module would divide", "[split]") {
+TEST_CASE("a config can keep a unit whole that a module would divide", "[split]") {
   const auto runs = runs_of<Net>([] { return std::make_shared<Net>(); });
   const auto split = runs.splitter.split(2, {{"blocks.0.attention", {.split = false, .why = "asked"}}});
   CHECK(!split->parameters.contains("blocks.0.attention.q.weight"));
@@ -202,7 +202,7 @@ TEST_CASE("a ColumnLinear may gather its columns", "[split]") {
   CHECK(runs.distance(split) < kRounding);
 }
 
-TEST_CASE("modules that contradict the model are refused with the reason", "[split]") {
+TEST_CASE("modules that contradict the model are refused, and the error states the reason", "[split]") {
   using Plain = torch::nn::Linear;
   const auto columns = [] { return std::pair(nn::ColumnLinear(kWidth, 8), Plain(8, kWidth)); };
   check_refused(

@@ -63,7 +63,7 @@ TEST_CASE("rows of samples of different lengths are divided without their paddin
   CHECK(runs.distance(runs.splitter.split(ranks, {}, true)) < kRounding);
 }
 
-TEST_CASE("norms, dropout and sums of hidden states work on rows, and products get the whole", "[split]") {
+TEST_CASE("norms, dropout and sums of hidden states work on a rank's rows, products on all rows", "[split]") {
   const SplitRuns runs("program/heads.pt2");
   const auto calls = calls_by_rows(runs);
   // One for each of three products with divided sums, and one for the words; their sums become rows.
@@ -77,13 +77,13 @@ TEST_CASE("norms, dropout and sums of hidden states work on rows, and products g
   }
 }
 
-TEST_CASE("a mask of integers is divided by rows", "[split]") {
+TEST_CASE("an integer mask is divided by rows", "[split]") {
   const SplitRuns runs("program/experts.pt2");
   CHECK(calls_by_rows(runs).contains(kSliceRows));
   CHECK(runs.distance(runs.splitter.split(2, {}, true)) < kRounding);
 }
 
-TEST_CASE("a rank keeps less of a block if it has its rows alone", "[split]") {
+TEST_CASE("a rank keeps less memory of a block if it has only its rows", "[split]") {
   const SplitRuns runs("program/heads.pt2");
   const auto kept = [&](bool divides_rows) {
     const ModelSpec spec = spec_of_program(runs.program, 64, runs.splitter.split(2, {}, divides_rows));
@@ -94,7 +94,7 @@ TEST_CASE("a rank keeps less of a block if it has its rows alone", "[split]") {
   CHECK(kept(true) < kept(false));
 }
 
-TEST_CASE("mistakes of a division of rows change numbers", "[split]") {
+TEST_CASE("errors injected into the division of rows change the results", "[split]") {
   const SplitRuns runs("program/heads.pt2");
   const auto distance = [&](const std::function<void(DividedPart&, int rank)>& damage) {
     return runs.distance(damaged(runs, 2, damage, true));

@@ -27,7 +27,7 @@ std::map<std::string, SplitUnit> units_of(const SplitRuns& runs, const ProgramSp
 
 }  // namespace
 
-TEST_CASE("ranks that divide a program have the numbers of one that has everything", "[split]") {
+TEST_CASE("ranks that divide a program give the results of a single rank", "[split]") {
   const std::string file = GENERATE(std::string("program/heads.pt2"), std::string("program/words.pt2"));
   const int ranks = GENERATE(2, 3, 4);
   CAPTURE(file, ranks);
@@ -38,7 +38,7 @@ TEST_CASE("ranks that divide a program have the numbers of one that has everythi
   }
 }
 
-TEST_CASE("an embedding table that is taken apart elsewhere stays whole", "[split]") {
+TEST_CASE("an embedding table that another call divides stays whole", "[split]") {
   const SplitRuns runs("program/halves.pt2");
   const auto split = runs.splitter.split(2, {});
   CHECK(runs.distance(split) < kRounding);
@@ -66,7 +66,7 @@ TEST_CASE("units are named by the modules whose parameters are divided together"
   CHECK(split->share == Approx((all - 64) / all));
 }
 
-TEST_CASE("keys are whole where there are fewer of them than ranks", "[split]") {
+TEST_CASE("key heads stay whole if there are fewer of them than ranks", "[split]") {
   const SplitRuns runs("program/heads.pt2");
   const auto split = runs.splitter.split(3, {});
   CHECK(split->parameters.at("blocks.0.grouped.q.weight").count == 4);
@@ -74,7 +74,7 @@ TEST_CASE("keys are whole where there are fewer of them than ranks", "[split]") 
   CHECK_THAT(units_of(runs, *split).at("blocks.0.grouped.k").why, Contains("there are 2 for 3 ranks"));
 }
 
-TEST_CASE("units stay whole where they are asked to", "[split]") {
+TEST_CASE("units stay whole if the config says so", "[split]") {
   const SplitRuns runs("program/heads.pt2");
   const auto split =
       runs.splitter.split(2, {{"blocks.0.gated", {false, "asked"}}, {"blocks.0.fused", {true, "asked"}}});
@@ -86,7 +86,7 @@ TEST_CASE("units stay whole where they are asked to", "[split]") {
                     Contains("blocks.0.gated.mixed cannot be split over 2 ranks") && Contains("softmax"));
 }
 
-TEST_CASE("mistakes of a division change numbers", "[split]") {
+TEST_CASE("errors injected into a division change the results", "[split]") {
   const SplitRuns runs("program/heads.pt2");
   const auto distance = [&](const std::function<void(DividedPart&, int rank)>& damage) {
     return runs.distance(damaged(runs, 2, damage));

@@ -32,7 +32,7 @@ TEST_CASE("columns that a norm or a border needs are gathered, and channels of c
   CHECK(runs.distance(runs.splitter.split(ranks, {}, true)) < kRounding);
 }
 
-TEST_CASE("gathered columns are named so, and stay whole where they are asked to", "[split]") {
+TEST_CASE("the plan names gathered columns, which stay whole if the config says so", "[split]") {
   const SplitRuns runs("program/patches.pt2");
   const auto units = runs.splitter.split(2, {})->units;
   const auto unit = [&](const std::vector<SplitUnit>& of, const std::string& name) {
@@ -46,7 +46,7 @@ TEST_CASE("gathered columns are named so, and stay whole where they are asked to
   CHECK(runs.distance(whole) < kRounding);
 }
 
-TEST_CASE("products that make things of unequal sizes are divided by each of these", "[split]") {
+TEST_CASE("the parts of unequal sizes that a product computes are each divided", "[split]") {
   const int ranks = GENERATE(2, 3);
   CAPTURE(ranks);
   const SplitRuns runs("program/sections.pt2");
@@ -92,7 +92,7 @@ TEST_CASE("a buffer that steps change selects no section", "[split]") {
   CHECK(runs.distance(runs.splitter.split(2, {})) < kRounding);
 }
 
-TEST_CASE("mistakes of divided sections and of gathered columns change numbers", "[split]") {
+TEST_CASE("errors injected into divided sections and gathered columns change the results", "[split]") {
   const SplitRuns sections("program/sections.pt2"), patches("program/patches.pt2");
   // Fault: a value that every rank has computed alike passes its gradient on from each of them.
   CHECK(sections.distance(damaged(sections, 2, [](DividedPart& part, int) { each_node(part, kLeaveRanks, forget); })) >
@@ -115,7 +115,7 @@ TEST_CASE("mistakes of divided sections and of gathered columns change numbers",
   })) > 1e-3);
 }
 
-TEST_CASE("ranks divide the columns of experts, which are sorted or looked up", "[split]") {
+TEST_CASE("ranks divide the columns of experts, whether tokens are sorted or matrices are looked up", "[split]") {
   const int ranks = GENERATE(2, 3);
   CAPTURE(ranks);
   const SplitRuns runs("program/experts.pt2");
@@ -130,7 +130,7 @@ TEST_CASE("ranks divide the columns of experts, which are sorted or looked up", 
   CHECK(runs.distance(runs.splitter.split(ranks, {}, true)) < kRounding);
 }
 
-TEST_CASE("mistakes of divided experts change numbers", "[split]") {
+TEST_CASE("errors injected into divided experts change the results", "[split]") {
   const SplitRuns runs("program/experts.pt2");
   // Fault: every rank takes the gates for the values.
   CHECK(runs.distance(damaged(runs, 2, [](DividedPart& part, int) {

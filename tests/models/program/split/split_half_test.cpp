@@ -53,7 +53,8 @@ TEST_CASE("ranks that divide a program in half precision are as near to float64 
     CHECK(distance_of_ranks(runs, runs.splitter.split(ranks, {}, divides_rows), type) < kMostOfRanks);
 }
 
-TEST_CASE("what ranks leave out or count twice is more than the roundings of half precision", "[split]") {
+TEST_CASE("terms that ranks leave out or count twice are larger than the rounding errors of half precision",
+          "[split]") {
   const auto type = GENERATE(at::kBFloat16, at::kHalf);
   CAPTURE(type);
   const SplitRuns runs("program/heads.pt2");

@@ -45,7 +45,7 @@ TEST_CASE("the classes of a loss that the config names are divided", "[split]") 
   CHECK(runs.distance(split, 0.1) < kRounding);
 }
 
-TEST_CASE("predictions of divided classes are those of one rank", "[split]") {
+TEST_CASE("predictions of divided classes equal those of one rank", "[split]") {
   const auto program = pairs_program::pairs();
   const SplitRuns runs(program, pairs_program::batch_of({0, 1, 2}));
   const auto split = runs.splitter.split(2, {});
@@ -72,7 +72,7 @@ TEST_CASE("losses that need all classes keep them whole", "[split]") {
   CHECK(!split_with(two)->parameters.contains("words.weight"));
 }
 
-TEST_CASE("memory that changes to something trained is whole", "[split]") {
+TEST_CASE("a tensor into which trained values are written stays whole", "[split]") {
   const auto program = std::make_shared<Program>(*cut_program(read_pt2(golden("program/heads.pt2"))));
   const SplitRuns before(program, {});
   REQUIRE(before.splitter.split(2, {})->parameters.contains("blocks.0.fused.weight"));

@@ -130,7 +130,7 @@ const std::vector<Case>& whole_cases() {
 
 }  // namespace
 
-TEST_CASE("products stay whole for the reason that the plan shows, and compute the same", "[split]") {
+TEST_CASE("the plan gives the reason for products that stay whole, which compute the same", "[split]") {
   CHECK(why_whole(between([](const auto& y) { return at::tanh(y); }), 2).empty());
   CHECK(why_whole(between([](const auto& y) {
                     return at::cat({y.slice(2, 0, kColumns, 2), y.slice(2, 1, kColumns, 2)}, 2);
@@ -148,7 +148,7 @@ TEST_CASE("products stay whole for the reason that the plan shows, and compute t
   }
 }
 
-TEST_CASE("models that cannot be trained on every layout are refused for their reason", "[split]") {
+TEST_CASE("models that cannot be trained on every layout are refused, and the error states the reason", "[split]") {
   const Case cases[] = {
       {"a norm over the batch",
        [](Block& block, const at::Tensor& x) {

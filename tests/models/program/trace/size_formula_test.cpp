@@ -18,7 +18,7 @@ std::optional<SizeFormula> found(const std::function<int64_t(const BatchSize&)>&
 
 }  // namespace
 
-TEST_CASE("numbers that follow from batch and lengths get their formula", "[trace]") {
+TEST_CASE("numbers that depend on batch and lengths get a formula", "[trace]") {
   CHECK(found([](auto) { return 12; }) == SizeFormula{.fixed = 12});
   CHECK(found([](auto size) { return size.batch; }) == SizeFormula{.by_batch = 1});
   CHECK(found([](auto size) { return size.length - 1; }) == SizeFormula{.fixed = -1, .by_length = 1});

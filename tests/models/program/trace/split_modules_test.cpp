@@ -35,7 +35,7 @@ Tensor numbers(at::IntArrayRef sizes) {
 
 }  // namespace
 
-TEST_CASE("linears and tables are those of torch") {
+TEST_CASE("ColumnLinear, RowLinear and VocabEmbedding compute the same as torch's modules") {
   nn::ColumnLinear column(4, 6);
   column->to(at::kDouble);
   const Tensor x = numbers({2, 3, 4});
@@ -79,7 +79,7 @@ TEST_CASE("cross entropy is the mean over labels that count") {
   CHECK(at::equal(loss(logits.view({6, 5}), labels.view(6)), loss(logits, labels)));
 }
 
-TEST_CASE("initial values follow from the seed and the order, and are numbers of their place") {
+TEST_CASE("initial values are a function of the seed, the order of modules and the element's position") {
   const auto made = [](uint64_t seed) {
     const TorchSeed seeded(seed);
     nn::ColumnLinear first(nn::ColumnLinearOptions(40, 50).init_std(0.5));
@@ -106,7 +106,7 @@ TEST_CASE("modules can be cloned") {
   CHECK(at::equal(clone->as<nn::AttentionImpl>()->forward(x), attention(x)));
 }
 
-TEST_CASE("sizes that cannot be are refused") {
+TEST_CASE("invalid sizes are refused") {
   CHECK_THROWS_WITH(nn::ColumnLinear(4, 0), Contains("shardline::nn::ColumnLinear has the sizes 4 and 0"));
   CHECK_THROWS_WITH(nn::Attention(8, 3), Contains("heads must divide features"));
   CHECK_THROWS_WITH(nn::Attention(nn::AttentionOptions(8, 4).key_heads(3)), Contains("key_heads must divide heads"));
@@ -119,7 +119,7 @@ TEST_CASE("sizes that cannot be are refused") {
   CHECK_THROWS_WITH(loss(at::ones({2, 3}), at::ones({2, 3}, at::kLong)), Contains("logits [..., classes]"));
 }
 
-TEST_CASE("marks name the parameters in a module") {
+TEST_CASE("the marks of a module name its parameters") {
   struct Net : torch::nn::Module {
     Net() {
       register_module("words", nn::VocabEmbedding(7, 4));

@@ -271,7 +271,7 @@ TEST_CASE("a traced module has the loss and the gradients of the module", "[trac
   }
 }
 
-TEST_CASE("dropout of a traced module follows from seed and sample, and evaluation has none", "[trace]") {
+TEST_CASE("dropout of a traced module is a function of seed and sample, and off in evaluation", "[trace]") {
   auto model = whole_model();
   model.make = [make = model.make] {
     const auto instance = make();
@@ -291,7 +291,7 @@ TEST_CASE("dropout of a traced module follows from seed and sample, and evaluati
   CHECK(evaluated.sum == Approx(whole.train(batch).sum).epsilon(1e-13));
 }
 
-TEST_CASE("a change in place becomes a result where nothing else sees it", "[trace]") {
+TEST_CASE("a change in place becomes a new result if nothing else refers to the tensor", "[trace]") {
   const auto scaled = [](Net& net, const at::Tensor& ids) { return net.forward(ids).mul(2); };
   const auto in_place = [](Net& net, const at::Tensor& ids) { return net.forward(ids).mul_(2); };
   const auto ids = ids_of(2, 5);
@@ -301,7 +301,7 @@ TEST_CASE("a change in place becomes a result where nothing else sees it", "[tra
   CHECK(one.train(batch).sum == other.train(batch).sum);
 }
 
-TEST_CASE("a traced module may change its buffers by what follows from them", "[trace]") {
+TEST_CASE("a traced module may change its buffers if the new values depend only on buffers", "[trace]") {
   static bool follows_weights = false;
   struct Counting : Net {
     Counting() {
@@ -350,7 +350,7 @@ TEST_CASE("a traced module may change its buffers by what follows from them", "[
                     Contains("changes its buffer share, whose new value depends on the parameter words.weight"));
 }
 
-TEST_CASE("copies that only some sizes need are calls at all sizes", "[trace]") {
+TEST_CASE("copies that only some sizes need become calls for all sizes", "[trace]") {
   // With one sample, the transposed tensor is already contiguous.
   const auto transposed = [](Net& net, const at::Tensor& ids) {
     const auto logits = net.forward(ids).transpose(0, 1);
@@ -388,7 +388,7 @@ TEST_CASE("copies that only some sizes need are calls at all sizes", "[trace]") 
   check(beginning, beginning_without_copy);
 }
 
-TEST_CASE("what a graph cannot express is refused by name", "[trace]") {
+TEST_CASE("a call that a graph cannot express is refused by name", "[trace]") {
   check_refused([](Net& net, const at::Tensor& ids) { return without_gradient(net.forward(ids)); },
                 "calls traced_archive_test::without_gradient, which has no gradient");
   check_refused([](Net& net, const at::Tensor& ids) { return net.forward(ids) * double(ids.max().item<int64_t>()); },

@@ -260,12 +260,12 @@ void check_rounding(cuda::Number type, uint16_t infinity) {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("copies in half precision are rounded to nearest, ties to even, for every number and what is around it") {
+TEST_CASE("copies in half precision are rounded to nearest, ties to even, for every number and its neighbours") {
   check_rounding<Bf16>(cuda::Number::bf16, 0x7f80);
   check_rounding<Fp16>(cuda::Number::fp16, 0x7c00);
 }
 
-TEST_CASE("the clip factor is that of the host") {
+TEST_CASE("the clip factor equals that of the host") {
   const auto factor_of = [](std::vector<int64_t> words, double scale, double most) {
     float factor = -1;
     cuda::clip_factor({.words = words.data(), .scale = scale, .most = most, .factor = &factor}, nullptr);

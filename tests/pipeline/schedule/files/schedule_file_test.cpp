@@ -92,7 +92,7 @@ TEST_CASE("reductions in a file are ignored: they follow from the sharding of th
   }
 }
 
-TEST_CASE("files with mistakes are refused by line and cell") {
+TEST_CASE("files with mistakes are refused, and the error names line and cell") {
   const auto refusal = [](const char* text) { return message_of([&] { schedule_from_cells(text, "bad.csv"); }); };
   CHECK(contains(refusal("F0 B0\nF0 X0"), "bad.csv, line 2: \"X0\" does not begin with F, B or W"));
   CHECK(contains(refusal("F0 B"), "\"B\" has no microbatch"));
@@ -147,7 +147,7 @@ TEST_CASE("a file for another run, or one that cannot work, is refused with the 
   CHECK(contains(message_of([&] { make_schedule({circle, 2, 2}); }), "wait for each other"));
 }
 
-TEST_CASE("names and degrees that do not fit are refused with what does") {
+TEST_CASE("unknown names and degrees are refused, and the error lists those that can be used") {
   CHECK(contains(message_of([] { make_schedule({"1f1b", 2, 2}); }), "neither one of \"interleaved\", \"simple\""));
   CHECK(contains(message_of([] { make_schedule({"zbv", 2, 2, 2}); }), "virtual_pipeline_degree is 2"));
   CHECK(contains(message_of([] { make_schedule({"interleaved_1f1b", 2, 2, 0}); }), "at least 1; got 0"));

@@ -36,7 +36,7 @@ TEST_CASE("chunks are named where a stage has several") {
   CHECK(text_grid(folded) == "stage 0  F0/0 F0/1\n");
 }
 
-TEST_CASE("wide grids lose their middle and say so") {
+TEST_CASE("the middle of a wide grid is left out, and the grid says so") {
   const auto schedule = one_forward_one_backward(4, 64, 0);
   const auto whole = lines(text_grid(schedule, 100000));
   REQUIRE(whole.size() == 4);
@@ -71,7 +71,7 @@ TEST_CASE("the bubble of GPipe and 1F1B is (p - 1) / (m + p - 1)") {
     }
 }
 
-TEST_CASE("waves pay a bubble each") {
+TEST_CASE("each wave has a bubble of its own") {
   // Two waves of 4 cost twice as much as a step of 4 microbatches.
   CHECK(bubble_fraction(simple_schedule(3, 8, 4)) == Approx(bubble_fraction(simple_schedule(3, 4, 0))));
 }

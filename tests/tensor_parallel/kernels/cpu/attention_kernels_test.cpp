@@ -184,7 +184,7 @@ TEST_CASE("A probability's word is (head * max positions + query) * max position
     }
 }
 
-TEST_CASE("Attention of an empty microbatch, and of a rank without heads") {
+TEST_CASE("Attention is computed for an empty microbatch, and on a rank without heads") {
   for (const Sizes& s : {Sizes{0, 2, 4, 8}, {2, 0, 4, 8}}) {
     const auto [q, k, v] = projected(s.batch, s.heads, s.length, s.head_dim, at::kFloat);
     const auto dropout = dropout_of(s.batch, 0.5);

@@ -79,7 +79,7 @@ TEST_CASE("kernels of activations equal float64 in both orders of threads") {
   });
 }
 
-TEST_CASE("kernels of activations keep to their limits far from zero") {
+TEST_CASE("kernels of activations have the right limits far from zero") {
   for (const ActivationKind kind : kKinds) {
     CAPTURE(static_cast<int>(kind));
     Array x(Number::fp32, 4), y(Number::fp32, 4), dx(Number::fp32, 4);

@@ -192,7 +192,7 @@ TEST_CASE("kernels of attention equal float64") {
     for (const Number type : kNumbers) check(c, type);
 }
 
-TEST_CASE("kernels of attention drop the probabilities that the CPU drops") {
+TEST_CASE("kernels of attention drop the same probabilities as the CPU") {
   for (const Case& c : kMasks)
     for (const Number type : {Number::fp32, Number::bf16}) check_mask(c, type);
 }
@@ -242,7 +242,7 @@ TEST_CASE("kernels of attention give NaN where the softmax is not defined") {
   }
 }
 
-TEST_CASE("attention that no kernel can compute is refused") {
+TEST_CASE("attention for which there is no kernel is refused") {
   const auto refused = [](cuda::AttentionCase c) {
     CHECK_THROWS_AS(cuda::attention_forward(c, {}, Number::fp32, nullptr), std::invalid_argument);
   };

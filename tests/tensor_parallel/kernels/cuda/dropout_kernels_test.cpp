@@ -113,7 +113,7 @@ TEST_CASE("kernels of dropout equal float64 in both orders of threads") {
   });
 }
 
-TEST_CASE("a mask that is one element off is another mask") {
+TEST_CASE("a mask that is shifted by one element is detected") {
   const Case right = of_one_length(300, 1, 300, 0.5, {3}, 300, 0, 0);
   const Case off = of_one_length(300, 1, 300, 0.5, {3}, 300, 1, 0);
   const Array ones(Number::fp32, off.rows, 1);
@@ -129,7 +129,7 @@ TEST_CASE("a mask that is one element off is another mask") {
   CHECK(different > 100);
 }
 
-TEST_CASE("kernels drop the elements that the CPU drops") {
+TEST_CASE("kernels drop the same elements as the CPU") {
   for (const Case& c : kCases) {
     const auto keep = kept(c);
     const Array ones(Number::fp32, c.rows * c.n, 1);

@@ -147,7 +147,7 @@ TEST_CASE("kernels of attention find tokens, samples and tiles that are more tha
   check_attention(1, 140, {.rows = 140, .numbers = (int64_t{1} << 26) + kColumns});
 }
 
-TEST_CASE("masks of elements beyond 2^34, whose blocks are counted in more than 32 bits, are those of the CPU") {
+TEST_CASE("masks of elements beyond 2^34, whose blocks are counted in more than 32 bits, equal those of the CPU") {
   constexpr uint64_t kSeed = 5;
   constexpr uint32_t kOp = 3, kStep = 2;
   const int64_t rows = 50, place = int64_t{1} << 33;

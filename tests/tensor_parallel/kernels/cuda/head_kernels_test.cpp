@@ -116,7 +116,7 @@ TEST_CASE("kernels of cross entropy equal float64 in both orders of threads") {
   });
 }
 
-TEST_CASE("kernels of cross entropy bear logits that are far apart, infinite or without an entry") {
+TEST_CASE("kernels of cross entropy accept logits that are far apart or infinite, and ranks without entries") {
   Array logits(Number::fp32, 12, -INFINITY), largest(Number::fp32, 3), sum(Number::fp32, 3), picked(Number::fp32, 3);
   logits.set(4, 3e38);
   logits.set(5, -3e38);
@@ -136,7 +136,7 @@ TEST_CASE("kernels of cross entropy bear logits that are far apart, infinite or 
   CHECK(picked.values() == std::vector<double>{-INFINITY, static_cast<double>(3e38f), 0});
 }
 
-TEST_CASE("the kernel of rotations equals float64, and turns back") {
+TEST_CASE("the kernel of rotations equals float64, and its gradient rotates back") {
   for (const Number type : kNumbers) {
     CAPTURE(static_cast<int>(type));
     const int64_t rows = 5, heads = 3, head_dim = 10, stride = 47, positions = 9, pairs = 4;

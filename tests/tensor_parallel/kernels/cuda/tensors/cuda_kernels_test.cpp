@@ -28,7 +28,7 @@ TEST_CASE("CUDA kernels of heads equal the loops of CPUs") {
   testing::check_head_kernels(table(), at::kCPU, 333, 16, 33);
 }
 
-TEST_CASE("CUDA kernels take empty tensors") {
+TEST_CASE("CUDA kernels accept empty tensors") {
   const at::Tensor x = at::empty({0, 8}), weight = at::empty({8});
   CHECK(std::get<0>(table().layer_norm_forward(x, weight, weight, 1e-5)).numel() == 0);
   CHECK(table().bias_activation_forward(x, weight, Activation::gelu).numel() == 0);

@@ -66,7 +66,7 @@ Ran compared(at::ScalarType type, int64_t head_dim, const AttentionDropout& drop
 
 }  // namespace
 
-TEST_CASE("attention in half precision without dropout is torch's flash attention, and one copy of the gradients") {
+TEST_CASE("attention in half precision without dropout runs torch's flash attention and copies the gradients once") {
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf})
     for (const int64_t head_dim : {8, 64, 256}) {
       const Ran ran = compared(type, head_dim);
@@ -76,7 +76,7 @@ TEST_CASE("attention in half precision without dropout is torch's flash attentio
     }
 }
 
-TEST_CASE("attention that flash attention does not have runs our kernels") {
+TEST_CASE("attention that flash attention does not support runs our kernels") {
   const AttentionDropout dropout{
       .seed = 3, .op = 9, .step = 2, .probability = 0.25, .samples = at::arange(2, at::kLong), .max_positions = 40};
   for (const auto& [type, head_dim, drops] :
@@ -88,7 +88,7 @@ TEST_CASE("attention that flash attention does not have runs our kernels") {
   }
 }
 
-TEST_CASE("attention that neither has runs ATen") {
+TEST_CASE("attention that neither flash attention nor our kernels support runs ATen") {
   for (const int64_t head_dim : {200, 264}) {
     const Ran ran = compared(at::kBFloat16, head_dim);
     CHECK(ran.torchs.count(kForward) == 0);

@@ -134,7 +134,7 @@ constexpr int64_t kSmall = 8192;
 }  // namespace
 
 // All choices of the head's type and memory, each with either dropout.
-TEST_CASE("the plan's peak of activations in use is what a device's allocator counts, where the head makes it") {
+TEST_CASE("the plan's peak of activations in use equals what a device's allocator counts if the head causes the peak") {
   for (const char* model : {"gpt2", "gptj"})
     for (const char* recompute : {"none", "each"})
       for (const bool bf16 : {true, false}) {
@@ -152,7 +152,8 @@ TEST_CASE("the plan's peak of activations in use is what a device's allocator co
 // compute for blocks of rows, which the plan leaves out. Heads have 32 features or 256, which our kernels do not
 // support. Each way to compute attention runs in both models, once with all activations kept and once without those of
 // attention.
-TEST_CASE("the plan's peak of activations in use is what a device's allocator counts, where attention makes it") {
+TEST_CASE(
+    "the plan's peak of activations in use equals what a device's allocator counts if attention causes the peak") {
   int ways = 0;
   for (const int64_t head_dim : {32, 256})
     for (const double dropout : {0.0, 0.1})

@@ -45,7 +45,7 @@ std::map<std::string, int64_t> compared(const parity::Point& point, double toler
 
 }  // namespace
 
-TEST_CASE("a run with the kernels of GPUs has the masks, losses and gradients of one on CPUs") {
+TEST_CASE("a run with the kernels of GPUs has the masks, losses and gradients of a run on CPUs") {
   compared({.dtype = "float32", .dropout = true, .shape = "1 head", .global_batch = 2, .steps = 3}, 1e-5);
 }
 
@@ -62,7 +62,7 @@ TEST_CASE("a run in half precision without dropout has flash attention in every 
   CHECK(launches.at("aten::_scaled_dot_product_flash_attention_backward") == attentions);
 }
 
-TEST_CASE("an update is one launch that also rounds, and the host waits for nothing before it") {
+TEST_CASE("an update is one launch that also rounds, and the host does not wait before it") {
   const OurKernels kernels;
   std::map<std::string, int64_t> waits, torchs;
   std::vector<std::string> ours;
