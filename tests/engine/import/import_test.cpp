@@ -313,6 +313,14 @@ TEST_CASE("two keys of one setting must agree, and --set replaces both") {
                     Contains("there is no key training.nonsense"));
 }
 
+TEST_CASE("--set replaces a value that its key does not take") {
+  const json job = {{"hyperparameters", {{"seed", -1}, {"task", "text-classification"}}}};
+  const auto import =
+      estimator(job, {.channels = {}, .hosts = {}, .settings = {"training.seed=3", "task=sequence-classification"}});
+  CHECK(import.refused().empty());
+  CHECK(import.config["training"]["seed"] == 3);
+}
+
 TEST_CASE("machines become ranks") {
   const auto sizes = [](const json& job, const ImportOptions& options = {}) {
     return estimator(job, options).config.value("mpi_options", json::object());
