@@ -58,11 +58,12 @@ std::map<std::string, std::string> variables_after(const Variables& variables, c
   return found;
 }
 
-// Sets the key with this name in variables, or adds it. A value that means the same stays as it is.
+// Sets the key with this name in variables, or adds it. A value that means the same stays as it is; toolkits write null
+// as an empty text.
 void overlay(json& object, const std::string& name, const std::string& text) {
   for (auto& [key, value] : object.items())
     if (in_variable(key) == in_case(name, std::toupper)) {
-      if (plain_text(value) != text) value = text;
+      if (plain_text(value) != text && !(text.empty() && is_unset(value))) value = text;
       return;
     }
   object[name] = text;

@@ -32,7 +32,8 @@ class Importer {
 
   std::vector<ImportedKey> read() {
     for (auto& found : found_)
-      if (found.key && found.key->facts && !found.is_off) found.key->facts(given(found), draft_);
+      if (found.key && found.key->facts && !found.is_off && !is_unset(*found.value))
+        found.key->facts(given(found), draft_);
     int last = 0;
     for (const auto& found : found_) last = std::max(last, found.key ? found.key->phase : 0);
     for (int phase = 0; phase <= last; ++phase)
@@ -104,6 +105,9 @@ class Importer {
     if (has_keys) {
       found.outcome = neutral("is empty");
       found.decided = true;
+    } else if (!key && vocabulary.has_below(steps)) {
+      found.outcome = is_off(value) ? neutral("is empty") : refused("must be an object with keys of its own");
+      found.decided = true;
     } else if (!key) {
       found.outcome = refused(unknown_key(scope.vocabulary, steps));
       found.decided = true;
@@ -157,8 +161,9 @@ class Importer {
     if (found.decided) return found.outcome;
     const ForeignKey& key = *found.key;
     if (found.is_off) return neutral("the option that it belongs to is off");
+    if (key.fate == Fate::neutral && !key.read) return neutral(key.note);
+    if (key.fate == Fate::mapped && is_unset(*found.value)) return neutral("unset");
     if (key.read) return key.read(given(found), draft_);
-    if (key.fate == Fate::neutral) return neutral(key.note);
     return draft_.give(key.target, *found.value, found.name, key.note);
   }
 

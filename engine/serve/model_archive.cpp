@@ -5,6 +5,7 @@
 #include <archive_entry.h>
 #endif
 
+#include <locale.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -37,6 +38,22 @@ bool is_model_archive(const fs::path& path) {
 namespace {
 
 constexpr size_t kPiece = 1 << 20;
+
+// Archives have names in UTF-8. libarchive converts them to the characters of the thread's locale, and the program's
+// own one has only those of ASCII.
+class NamesInUtf8 {
+ public:
+  NamesInUtf8() : locale_(::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr)), before_(::uselocale(locale_)) {}
+  ~NamesInUtf8() {
+    ::uselocale(before_);
+    if (locale_ != nullptr) ::freelocale(locale_);
+  }
+  NamesInUtf8(const NamesInUtf8&) = delete;
+  NamesInUtf8& operator=(const NamesInUtf8&) = delete;
+
+ private:
+  locale_t locale_, before_;  // null: the system does not have it
+};
 
 struct FreeReader {
   void operator()(archive* reader) const { archive_read_free(reader); }
@@ -140,6 +157,7 @@ std::vector<fs::path> files_of(const fs::path& directory, const fs::path& archiv
 }  // namespace
 
 void unpack_model(const fs::path& archive_path, const fs::path& folder, int64_t most_bytes) {
+  const NamesInUtf8 names;
   Unpacking(archive_path, folder, most_bytes).run();
 }
 
@@ -147,6 +165,7 @@ void pack_model(const fs::path& directory, const fs::path& archive_path) {
   if (!holds_model(directory.string()))
     throw ConfigError(
         cat(directory.string(), ": holds no model (a config.json and weights); name a model's directory"));
+  const NamesInUtf8 names;
   const std::string partial = archive_path.string() + ".incomplete";
   const std::unique_ptr<archive, FreeWriter> writer(archive_write_new());
   const auto check = [&](int result) {

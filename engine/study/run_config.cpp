@@ -136,8 +136,8 @@ void check_metric(const StudyFile& study, const StudyRun& run) {
   const auto names = metric_names(run.config);
   const std::string name = study.metric.substr(study.metric.find('_') + 1);
   if (name == "loss" || names.empty() || std::ranges::find(names, name) != names.end()) return;
-  std::string known = "eval_loss";
-  for (const auto& one : names) known += ", eval_" + one;
+  std::string known;
+  for (const auto& one : names) known += cat(known.empty() ? "" : ", ", "eval_", one);
   throw ConfigError(place + "its evaluations have " + known);
 }
 

@@ -251,7 +251,7 @@ class Runs(StudyTest):
             (dict(runs=[{"training.max_step": 1}]), ["study.json, run run", "max_step", "max_steps"]),
             (dict(runs=[{}], metric="eval_f1"), ["eval_f1", "evaluates nothing"]),
             (dict(runs=[{"training.do_eval": True, "data.validation": "text.txt"}], metric="eval_f1"),
-             ["eval_f1", "eval_loss"]),
+             ["eval_f1", "its evaluations have eval_loss, eval_perplexity"]),
             (dict(runs=[{}], config="none.json"), ["none.json"]),
             (dict(runs=[{}], prices="none.json"), ["none.json"]),
             (dict(runs=[{"epochs": 1, "cluster": str(ROOT / "configs/clusters/p3.2xlarge.json")}]), ["samples"]),

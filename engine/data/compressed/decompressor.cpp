@@ -12,8 +12,9 @@ namespace shardline {
 namespace {
 
 constexpr std::string_view kGzipMagic = "\x1f\x8b", kZstdMagic = "\x28\xb5\x2f\xfd";
-constexpr size_t kInputBytes = size_t{1} << 20;  // given to the library at a time
-constexpr int kGzipOnly = 15 + 16;               // zlib: the largest window, and gzip's header
+constexpr std::string_view kSkippedMagic = "\x2a\x4d\x18";  // after a byte from 0x50 to 0x5f
+constexpr size_t kInputBytes = size_t{1} << 20;             // given to the library at a time
+constexpr int kGzipOnly = 15 + 16;                          // zlib: the largest window, and gzip's header
 
 // The bytes of a file that have not been read yet; those that have been do not count as this process's memory.
 class Input {
@@ -126,11 +127,16 @@ class ZstdReader final : public Decompressor {
   bool is_between_ = true;  // between two frames
 };
 
+// Whether zstd skips the frame that begins here; pzstd writes one with a size before each frame.
+bool is_skipped_frame(std::string_view bytes) {
+  return bytes.size() > 4 && (bytes[0] & 0xf0) == 0x50 && bytes.substr(1).starts_with(kSkippedMagic);
+}
+
 }  // namespace
 
 Compression compression_of(std::string_view bytes) {
   if (bytes.starts_with(kGzipMagic)) return Compression::gzip;
-  return bytes.starts_with(kZstdMagic) ? Compression::zstd : Compression::none;
+  return bytes.starts_with(kZstdMagic) || is_skipped_frame(bytes) ? Compression::zstd : Compression::none;
 }
 
 Compression compression_of_name(const std::filesystem::path& path) {

@@ -37,6 +37,13 @@ const Key* registered(const std::string& target) {
   return nullptr;
 }
 
+// Where the value of a key that a job calls `target` is in the config.
+std::string place_of(const Key& key, const std::string& target) {
+  if (!key.writes.empty()) return key.writes;
+  const auto dot = target.find('.');
+  return dot == std::string::npos ? key.name : target.substr(0, dot + 1) + key.name;
+}
+
 // Why the key does not take this value, and what to do; empty: it does.
 std::string mistake_in(const Key& key, const json& value) {
   if (const auto mistake = key.type.mistake(value))
@@ -89,25 +96,21 @@ Outcome Draft::give(const std::string& target, const json& given, const std::str
   } else {
     const Key* key = registered(target);
     if (!key) return refused(cat("there is no key ", target, " in a config; docs/config.md lists them"));
+    place = place_of(*key, target);
     value = value_for(key->type, given);
     if (value.is_null()) return neutral("unset");
-    if (const std::string mistake = mistake_in(*key, value); !mistake.empty()) return refused(mistake);
+    if (const std::string mistake = mistake_in(*key, value); !mistake.empty())
+      return is_by_user(place) ? replaced_by_user(place) : refused(mistake);
     if (!key->writes.empty()) {
-      place = key->writes;
       value = key->meaning_of(value);
       if (value.is_null()) return neutral(cat("says nothing: ", json_shown(given)));
-    } else if (const auto dot = target.find('.'); dot != std::string::npos) {
-      place = target.substr(0, dot + 1) + key->name;
-    } else {
-      place = key->name;
     }
   }
   const auto said = said_.find(place);
   if (said == said_.end()) {
     said_[place] = {value, source};
-  } else if (said->second.by_user) {
-    if (said->second.value != value) return neutral(cat("--set replaces it with ", json_shown(said->second.value)));
   } else if (said->second.value != value) {
+    if (is_by_user(place)) return replaced_by_user(place);
     return refused(cat("contradicts ", said->second.source, ", which sets ", place, " to ",
                        json_shown(said->second.value), "; keep one of them"));
   }
@@ -117,7 +120,7 @@ Outcome Draft::give(const std::string& target, const json& given, const std::str
 Outcome Draft::append(const std::string& target, const std::string& words, const std::string& source) {
   const auto said = said_.find(target);
   if (said == said_.end()) return give(target, words, source);
-  if (said->second.by_user) return neutral(cat("--set replaces it with ", json_shown(said->second.value)));
+  if (is_by_user(target)) return replaced_by_user(target);
   said->second.value = cat(said->second.value.get<std::string>(), ' ', words);
   return mapped_to(target, "added to the others");
 }
@@ -136,6 +139,15 @@ void Draft::require(const std::string& target, const json& value, const std::str
   if (said == said_.end()) return;
   const bool is_equal = said->second.value == value;
   if (!is_equal && !said->second.by_user) contradictions_[said->second.source] = reason;
+}
+
+bool Draft::is_by_user(const std::string& place) const {
+  const auto said = said_.find(place);
+  return said != said_.end() && said->second.by_user;
+}
+
+Outcome Draft::replaced_by_user(const std::string& place) const {
+  return neutral(cat("--set replaces it with ", json_shown(value(place))));
 }
 
 int64_t Draft::integer(const std::string& target, int64_t unset) const {

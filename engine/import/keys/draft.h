@@ -39,7 +39,8 @@ class Draft {
   explicit Draft(ImportOptions options = {});
 
   // Gives a key of ours ("training.seed", "task", "model.config.n_layer", "training.lr_scheduler_kwargs.min_lr") a
-  // value, which is converted to the key's type. Refused: the key does not take the value, or already has another one.
+  // value, which is converted to the key's type. Refused: the key does not take the value, or already has another one;
+  // a value of the user replaces both.
   Outcome give(const std::string& target, const nlohmann::json& value, const std::string& source,
                const std::string& note = "");
   // Appends words to the value of a key whose type is text.
@@ -87,6 +88,9 @@ class Draft {
     std::string source;
     bool by_user = false;
   };
+  bool is_by_user(const std::string& place) const;
+  Outcome replaced_by_user(const std::string& place) const;
+
   ImportOptions options_;
   std::map<std::string, Said> said_;
   std::vector<Addition> additions_;

@@ -11,8 +11,9 @@ namespace {
 
 using Keys = std::vector<ForeignKey>;
 
+// A location alone is that of the channel `training`.
 std::string channel_of_fit(const Given& given) {
-  return given.steps.at(1);
+  return given.steps.size() > 1 ? given.steps[1] : "training";
 }
 
 std::string folder_of_fit(const Given& given) {
@@ -38,6 +39,7 @@ Keys keys_of_estimator() {
           .in_phase(2),
       maps("max_retry_attempts", "mpi_options.max_restarts"),
       reads("input_mode", "", "File and FastFile; Pipe is refused", read_input_mode),
+      reads_channel("inputs", "a location alone is the channel `training`", channel_of_fit, folder_of_fit),
       reads_channel("inputs.*", place, channel_of_fit, folder_of_fit),
       reads_channel("inputs.*.s3_data", place, channel_of_fit, folder_of_fit),
       reads("inputs.*.distribution", "", "FullyReplicated; others are refused", read_replication),
@@ -46,6 +48,16 @@ Keys keys_of_estimator() {
       ignores("inputs.*.s3_data_type", "nothing is read from S3"),
       refuses("inputs.*.compression", "unpack the files", "None"),
       refuses("inputs.*.record_wrapping", "files are read as they are; leave it out", "None"),
+      maps("inputs.*.shuffle_config.seed", "training.data_seed"),
+      refuses("inputs.*.attribute_names", "augmented manifests are not read; give the files"),
+      refuses("inputs.*.target_attribute_name", "augmented manifests are not read; give the files"),
+      ignores("inputs.*.instance_groups", "each host has all files"),
+      ignores("inputs.*.model_access_config", "nothing is downloaded"),
+      ignores("inputs.*.hub_access_config", "nothing is downloaded"),
+      reads_channel("inputs.*.directory_path", "as s3_data", channel_of_fit, folder_of_fit),
+      ignores("inputs.*.file_system_id", "the channel's folder has the files"),
+      ignores("inputs.*.file_system_type", "the channel's folder has the files"),
+      ignores("inputs.*.file_system_access_mode", "data is only read"),
       refuses("instance_groups", "all hosts have the same number of ranks; give instance_type and instance_count"),
       refuses("compiler_config", "compilation is not supported; leave it out"),
   };
@@ -76,7 +88,7 @@ Keys keys_of_estimator_service() {
   add("the machines' own disks are used",
       {"volume_size", "train_volume_size", "volume_kms_key", "train_volume_kms_key"});
   add("shardline does not rent machines",
-      {"max_wait", "train_max_wait", "keep_alive_period_in_seconds", "training_plan"});
+      {"max_wait", "train_max_wait", "keep_alive_period_in_seconds", "training_plan", "instance_placement_config"});
   add("the machines' own networks are used",
       {"subnets", "security_group_ids", "enable_network_isolation", "encrypt_inter_container_traffic"});
   add("use the timeline of a run (runtime.timeline_steps)",

@@ -212,6 +212,7 @@ ForeignKey with_task_in_lower_case(ForeignKey key) {
 // The arguments of run_glue, run_classification, run_qa, run_clm, run_mlm and run_ner besides TrainingArguments.
 Keys script_arguments() {
   const std::string hub = "nothing is downloaded";
+  const std::string split = "nothing is downloaded; name the files with train_file, validation_file and test_file";
   return {
       reads("model_name_or_path", "model.path", "a directory; models of the hub must be downloaded", read_model),
       refuses(
@@ -256,7 +257,30 @@ Keys script_arguments() {
       reads("accelerator_config", "training.gradient_accumulation_steps",
             "num_steps of gradient_accumulation_kwargs; split_batches is refused", read_accelerator_config),
       refuses("text_column_delimiter", "join the columns in the files"),
+      refuses("train_split_name", split),
+      refuses("validation_split_name", split),
+      refuses("test_split_name", split),
+      ignores("remove_columns", "only columns that a key names are read"),
+      ignores("use_legacy_prediction_loop", "there is one loop for evaluations"),
       refuses("streaming", "leave it out: token ids are cached on disk once"),
+  };
+}
+
+// "epoch", or a number of steps.
+Outcome read_checkpointing_steps(const Given& given, Draft& draft) {
+  if (plain_text(given.value) == "epoch") return draft.give("training.save_strategy", "epoch", given.name);
+  return draft.give("training.save_steps", given.value, given.name);
+}
+
+// The arguments that only scripts with their own training loop have (run_..._no_trainer.py).
+Keys arguments_without_trainer() {
+  return {
+      maps("num_warmup_steps", "training.warmup_steps"),
+      maps("max_train_steps", "training.max_steps"),
+      reads("checkpointing_steps", "training.save_steps, training.save_strategy", "a number, or `epoch`",
+            read_checkpointing_steps),
+      ignores("with_tracking", "metrics.jsonl has all numbers of a run"),
+      ignores("use_slow_tokenizer", "each tokenizer is implemented once"),
   };
 }
 
@@ -466,7 +490,8 @@ const Vocabulary& hyperparameter_keys() {
     all.is_unused = [](const json& root, const std::string& key) {
       return plain_name(key) == "fsdp_config" && is_off(value_beside(root, "fsdp"));
     };
-    for (const auto& group : {script_arguments(), notebook_arguments(), gpt_example_arguments(), platform_keys()})
+    for (const auto& group : {script_arguments(), arguments_without_trainer(), notebook_arguments(),
+                              gpt_example_arguments(), platform_keys()})
       all.keys.insert(all.keys.end(), group.begin(), group.end());
     for (const char* section : {"training", "data", "model", "smp_options"})
       for (const auto& key : keys_of_section(section))

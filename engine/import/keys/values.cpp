@@ -120,6 +120,10 @@ bool is_off(const json& given) {
          (given.is_structured() && given.empty());
 }
 
+bool is_unset(const json& given) {
+  return given.is_null() || given == "null";
+}
+
 void require_utf8(const std::string& text, const std::string& source) try {
   (void)json(text).dump();
 } catch (const json::exception&) {

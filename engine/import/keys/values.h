@@ -18,6 +18,9 @@ bool is_on(const nlohmann::json& given);
 // Whether it turns something off, or is null, "None" or empty.
 bool is_off(const nlohmann::json& given);
 
+// Whether a value is null: in JSON, or as SageMaker's library writes None into the text of a hyperparameter.
+bool is_unset(const nlohmann::json& given);
+
 // Throws ConfigError for a text that is not UTF-8, as all JSON is. `source` is its name in the message.
 void require_utf8(const std::string& text, const std::string& source);
 

@@ -54,6 +54,8 @@ void require_few_values(std::string_view body) {
 }
 
 json of_json(const std::string& body) {
+  if (body.find_first_not_of(" \t\r\n") == std::string::npos)
+    throw DataError(cat(kWhere, ": has no body; send {\"inputs\": ...}"));
   require_few_values(body);
   json document = parse_data_value(body, kWhere);
   if (!document.is_object())
@@ -89,6 +91,14 @@ void require_utf8(const std::string& body) {
                       "\"question\" and \"context\", or \"text\" and \"text_pair\"; the rows after it are the inputs"));
 }
 
+[[noreturn]] void refuse_columns_beside_inputs(const json& columns) {
+  std::string names;
+  for (const auto& [name, ignored] : columns.items())
+    if (name != "inputs") names += cat(names.empty() ? "" : ", ", name);
+  throw DataError(cat(kWhere, ": the first row of CSV names columns beside \"inputs\", which nothing reads: ",
+                      names.substr(0, 200), "; leave them out"));
+}
+
 json of_csv(const std::string& body) {
   require_utf8(body);
   json inputs = json::array();
@@ -97,6 +107,7 @@ json of_csv(const std::string& body) {
   for (DataRow row; rows->next(row);) {
     if (std::cmp_greater(values += row.columns.size(), kMostValues)) refuse_values();
     if (row.columns.contains("inputs")) {
+      if (row.columns.size() > 1) refuse_columns_beside_inputs(row.columns);
       inputs.push_back(std::move(row.columns["inputs"]));
       continue;
     }

@@ -160,7 +160,8 @@ struct HttpServer::Parts {
     co_await http::async_read_header(stream, buffer, parser, into(error));
     connection->has_header = !error;
     stream.expires_after(limits.body);
-    if (!error && http::token_list(parser.get()[http::field::expect]).exists("100-continue")) {
+    const bool may_proceed = parser.get().version() >= 11;  // older clients would take this for the answer
+    if (!error && may_proceed && http::token_list(parser.get()[http::field::expect]).exists("100-continue")) {
       http::response<http::empty_body> proceed(http::status::continue_, parser.get().version());
       co_await http::async_write(stream, proceed, into(error));
     }
@@ -200,11 +201,17 @@ struct HttpServer::Parts {
 
   static HttpRequest request_of(http::request<http::string_body>&& message) {
     const auto text = [](boost::beast::string_view view) { return std::string(view.data(), view.size()); };
+    const auto list = [&](http::field name) {  // which may be given in several lines
+      std::string all;
+      const auto [begin, end] = message.equal_range(name);
+      for (auto line = begin; line != end; ++line) all += (all.empty() ? "" : ",") + text(line->value());
+      return all;
+    };
     HttpRequest request{.method = text(message.method_string()),
                         .path = text(message.target()),
                         .content_type = media_type(text(message[http::field::content_type])),
-                        .accept = text(message[http::field::accept]),
-                        .content_encoding = text(message[http::field::content_encoding])};
+                        .accept = list(http::field::accept),
+                        .content_encoding = list(http::field::content_encoding)};
     if (request.path.starts_with("http://")) {  // the absolute form, which clients send to proxies
       const size_t path = request.path.find('/', std::string_view("http://").size());
       request.path = path == std::string::npos ? "/" : request.path.substr(path);

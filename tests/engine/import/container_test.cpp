@@ -62,7 +62,8 @@ TEST_CASE("variables that a toolkit has set take precedence over the files") {
   Tree tree;
   tree.write("hyperparameters", {{"learning-rate", "1e-3"}, {"max_steps", "3"}, {"seed", "1"}});
   tree.write("inputdataconfig", {{"train", {{"TrainingInputMode", "File"}}}});
-  const Import import = tree.import({{"SM_HPS", R"({"max_steps": 5})"},
+  const Import import = tree.import({{"SM_HPS", R"({"max_steps": 5, "model_name_or_path": null})"},
+                                     {"SM_HP_MODEL_NAME_OR_PATH", ""},
                                      {"SM_HP_LEARNING_RATE", "0.002"},
                                      {"SM_HP_MP_PARAMETERS", R"({"partitions": 2, "microbatches": 2})"},
                                      {"SM_FRAMEWORK_PARAMS", R"({"sagemaker_mpi_num_of_processes_per_host": 2})"},
@@ -73,6 +74,7 @@ TEST_CASE("variables that a toolkit has set take precedence over the files") {
   INFO(import_table(import));
   CHECK(import.refused().empty());
   CHECK(import.config["training"]["max_steps"] == 5);
+  CHECK_FALSE(import.config.contains("model"));
   CHECK(import.config["training"]["learning_rate"] == 0.002);
   CHECK(import.config["training"]["seed"] == 1);
   CHECK(import.config["smp_options"]["pipeline_parallel_degree"] == 2);

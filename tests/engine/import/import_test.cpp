@@ -86,7 +86,7 @@ TEST_CASE("a job that does not train is refused") {
 TEST_CASE("arguments are read as Python reads them") {
   const auto import = import_text_as(
       "run_glue.py --train_file t.csv --do_train --task_name MRPC --adam_beta1 .9 --num_train_epochs 3. --seed +5 "
-      "--no_remove_unused_columns --bf16 t",
+      "--no_remove_unused_columns --bf16 t --use_legacy_prediction_loop",
       "job", {});
   CHECK(refusals_text(import).empty());
   CHECK(import.config["data"]["task_name"] == "mrpc");
@@ -313,6 +313,14 @@ TEST_CASE("two keys of one setting must agree, and --set replaces both") {
                     Contains("there is no key training.nonsense"));
 }
 
+TEST_CASE("--set replaces a value that its key does not take") {
+  const json job = {{"hyperparameters", {{"seed", -1}, {"task", "text-classification"}}}};
+  const auto import =
+      estimator(job, {.channels = {}, .hosts = {}, .settings = {"training.seed=3", "task=sequence-classification"}});
+  CHECK(import.refused().empty());
+  CHECK(import.config["training"]["seed"] == 3);
+}
+
 TEST_CASE("the number of ranks follows from the machines") {
   const auto sizes = [](const json& job, const ImportOptions& options = {}) {
     return estimator(job, options).config.value("mpi_options", json::object());
@@ -394,10 +402,38 @@ TEST_CASE("fp16 of Trainer has torch's loss scale, and that of SageMaker's libra
   CHECK_FALSE(import_text_as("run_clm.py --do_train --bf16", "job").config["training"].contains("dynamic_loss_args"));
 }
 
-TEST_CASE("a context width of null sets nothing") {
-  const Import made = estimator({{"entry_point", "train_gpt_simple.py"},
-                                 {"hyperparameters", {{"max_context_width", nullptr}, {"num_layers", 2}}}});
-  CHECK_FALSE(made.config.value("data", json::object()).contains("sequence_length"));
+TEST_CASE("values that are null set nothing") {
+  for (const json& none : {json(), json("null")}) {  // SageMaker's library writes None as the text null
+    const Import made = estimator({{"entry_point", "train_gpt_simple.py"},
+                                   {"instance_type", none},
+                                   {"instance_count", none},
+                                   {"inputs", {{"train", none}}},
+                                   {"hyperparameters",
+                                    {{"max_context_width", none},
+                                     {"model_name_or_path", none},
+                                     {"config_overrides", none},
+                                     {"tokenizer_name", none},
+                                     {"text_column_names", none},
+                                     {"use_adamw", none},
+                                     {"max_steps", none},
+                                     {"num_layers", 2}}}});
+    CHECK(refusals_text(made).empty());
+    CHECK(made.config == json{{"task", "causal-lm"},
+                              {"model", {{"config", {{"model_type", "gpt2"}, {"n_layer", 2}}}}},
+                              {"output_dir", "/opt/ml/model"}});
+  }
+}
+
+TEST_CASE("scripts with their own training loop have arguments of their own") {
+  const auto import = [](const std::string& arguments) {
+    return import_text_as("run_clm_no_trainer.py --model_name_or_path m --train_file a.txt " + arguments, "job");
+  };
+  const Import steps =
+      import("--num_warmup_steps 10 --max_train_steps 20 --checkpointing_steps 5 --with_tracking --use_slow_tokenizer");
+  CHECK(refusals_text(steps).empty());
+  CHECK(steps.config["training"] ==
+        json{{"warmup_steps", 10}, {"max_steps", 20}, {"save_steps", 5}, {"max_grad_norm", 0}});
+  CHECK(import("--checkpointing_steps epoch").config["training"]["save_strategy"] == "epoch");
 }
 
 TEST_CASE("the type of a script's weights determines the precision unless bf16 or fp16 does") {
@@ -484,6 +520,26 @@ TEST_CASE("a channel of the command line whose files are not used is a mistake")
   CHECK_NOTHROW(give({.channels = {{"train", "t.txt"}}}));
   const json inputs = {{"hyperparameters", {{"train_file", "/data/a.csv"}}}, {"inputs", {{"train", "s3://a"}}}};
   CHECK_THROWS_WITH(estimator(inputs, {.channels = {{"train", "here.csv"}}}), Contains("--channel train=here.csv"));
+}
+
+TEST_CASE("channels have all the forms that an estimator's fit takes") {
+  const Import alone = estimator({{"entry_point", "run_clm.py"}, {"inputs", "s3://bucket/text"}});
+  CHECK(refusals_text(alone).empty());
+  CHECK(alone.config["data"]["train"] == "/opt/ml/input/data/training");
+  const Import file_system =
+      estimator({{"entry_point", "run_clm.py"},
+                 {"inputs",
+                  {{"train",
+                    {{"file_system_id", "fs-1"},
+                     {"file_system_type", "EFS"},
+                     {"file_system_access_mode", "ro"},
+                     {"directory_path", "/text"}}},
+                   {"validation", {{"s3_data", "s3://b"}, {"shuffle_config", {{"seed", 3}}}}}}}});
+  CHECK(refusals_text(file_system).empty());
+  CHECK(file_system.config["data"]["train"] == "/opt/ml/input/data/train");
+  CHECK(file_system.config["training"]["data_seed"] == 3);
+  CHECK_THAT(refusal({{"entry_point", "run_clm.py"}, {"distribution", {{"mpi", true}}}}, "distribution.mpi"),
+             Contains("must be an object"));
 }
 
 TEST_CASE("channels of the command line are used once") {

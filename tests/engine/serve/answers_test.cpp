@@ -359,7 +359,9 @@ TEST_CASE("request bodies of each type are read") {
   CHECK_THROWS_WITH(inputs("this is a film\n", "text/csv"),
                     Catch::Matchers::Contains("the first row of CSV must name"));
   CHECK(inputs("question,context\na,b\n", "text/csv") == json::parse(R"([{"question": "a", "context": "b"}])"));
+  CHECK_THROWS_WITH(inputs("inputs,id\na,1\n", "text/csv"), Catch::Matchers::Contains("which nothing reads: id"));
   CHECK(inputs("a\nb", "text/plain") == "a\nb");
+  CHECK_THROWS_WITH(inputs(" \n", ""), "the request: has no body; send {\"inputs\": ...}");
   CHECK_THROWS_AS(read_invocation("x", "image/png"), HttpError);
   CHECK_THROWS_AS(read_invocation("\xff", "text/plain"), DataError);
   CHECK(write_answer(json::parse(R"([{"a": 1, "b": "x,\"y"}])"), "text/csv").body == "a,b\r\n1,\"x,\"\"y\"\r\n");

@@ -28,7 +28,7 @@ class Echo {
             {"127.0.0.1", 0}, limits,
             [](const HttpRequest& request, const HttpServer::Respond& respond) {
               respond({.content_type = "text/plain",
-                       .body = cat(request.method, ' ', request.path, ' ', request.body.size())});
+                       .body = cat(request.accept, request.method, ' ', request.path, ' ', request.body.size())});
             },
             [this](int status) {
               const std::lock_guard lock(mutex_);
@@ -99,10 +99,20 @@ TEST_CASE("a connection carries several requests") {
   CHECK(client.receive("100 Continue").find("100 Continue") != std::string::npos);
   client.send("ab");
   CHECK(client.receive("POST /d 2").ends_with("POST /d 2"));
+  const Client old(echo.server());
+  old.send("POST /o HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\nab");
+  CHECK(old.receive().starts_with("HTTP/1.0 200"));
   CHECK(get(echo.server()).ends_with("GET /ping 0"));
   client.send("GET http://host:80/e?x=1 HTTP/1.1\r\nHost: host\r\n\r\nGET http://host HTTP/1.1\r\nHost: host\r\n\r\n");
   const std::string absolute = client.receive("GET / 0");
   CHECK(absolute.find("GET /e 0") < absolute.find("GET / 0"));
+}
+
+TEST_CASE("a header in several lines is one list") {
+  Echo echo;
+  const Client client(echo.server());
+  client.send("GET / HTTP/1.1\r\nAccept: text/html\r\nAccept: text/csv\r\nConnection: close\r\n\r\n");
+  CHECK(client.receive().ends_with("text/html,text/csvGET / 0"));
 }
 
 TEST_CASE("bodies beyond the limit are refused with and without a length") {

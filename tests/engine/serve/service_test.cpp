@@ -180,6 +180,7 @@ TEST_CASE("a model is packed and unpacked") {
   }
   std::filesystem::create_directories(folder / "model/code");
   folder.write("model/code/metrics.jsonl", "of the model's own");
+  folder.write("model/w\xc3\xb6rter.txt", "a name with letters beyond ASCII");
   for (int i = 0; i < 2; ++i) pack_model(folder / "model", folder / "model/model.tar.gz");
   std::filesystem::rename(folder / "model/model.tar.gz", folder / "model.tar.gz");
   std::filesystem::path unpacked;
@@ -189,6 +190,7 @@ TEST_CASE("a model is packed and unpacked") {
     CHECK(std::filesystem::file_size(unpacked / "model.safetensors") == 3 << 20);
     CHECK(std::filesystem::exists(unpacked / "config.json"));
     CHECK(std::filesystem::exists(unpacked / "code/metrics.jsonl"));
+    CHECK(std::filesystem::exists(unpacked / "w\xc3\xb6rter.txt"));
     CHECK_FALSE(std::filesystem::exists(unpacked / "model.tar.gz"));
     for (const char* name : left_out) CHECK_FALSE(std::filesystem::exists(unpacked / name));
   }

@@ -45,6 +45,11 @@ TEST_CASE("compressed files, even those with several members, are read in parts,
   CHECK(decompressed(folder, "a.gz", gzip_of(text) + gzip_of(more) + gzip_of("") + std::string(7, '\0')) ==
         text + more);
   CHECK(decompressed(folder, "a.zst", zstd_of(text) + zstd_of("") + zstd_of(more)) == text + more);
+  const std::string skipped(
+      "\x50\x2a\x4d\x18\x04\x00\x00\x00"
+      "size",
+      12);  // as pzstd writes before each frame
+  CHECK(decompressed(folder, "a.zst", skipped + zstd_of(text) + skipped + zstd_of(more)) == text + more);
   CHECK(decompressed(folder, "by its contents", gzip_of(more), 1) == more);
   CHECK(decompressed(folder, "empty.gz", gzip_of("")).empty());
 }
