@@ -14,10 +14,12 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "core/device/accelerator.h"
 #include "core/error.h"
+#include "models/program/operators.h"
 #include "tensor_parallel/kernels/aten/aten_random.h"
 
 namespace shardline {
@@ -35,16 +37,40 @@ at::Tensor own_labels(const Microbatch& batch, const RowGrid& grid) {
   return at::cat({none, next.narrow(1, 0, grid.length() - 1)}, 1);
 }
 
-// Whether the loss compares the logits of each token with the label of the same token, so that labels are not shifted
-// in the program.
-bool compares_same_tokens(const Program& program) {
+// Whether a call takes elements of its first argument from other places.
+bool moves_elements(const Graph& graph, const GraphNode& node) {
+  static const std::set<std::string> always = {
+      "aten::cat",  "aten::constant_pad_nd", "aten::gather", "aten::index_select",    "aten::pad",
+      "aten::roll", "aten::select",          "aten::split",  "aten::split_with_sizes"};
+  const auto& values = graph.values;
+  if (node.name == "aten::slice" || node.name == "aten::narrow")
+    return values[node.results[0].value].sizes != values[node.arguments[0].value].sizes;
+  if (node.name != "aten::index") return always.contains(node.name);
+  return std::ranges::any_of(node.arguments[1].items, [&](const GraphArgument& places) {
+    return places.value >= 0 && values[places.value].dtype != at::kBool;  // a mask keeps the order
+  });
+}
+
+// Whether a program shifts the labels of its tokens, or selects some of them: whether a call takes them from other
+// places. Otherwise, its loss compares what it computes for each token with the label of the same token.
+bool shifts_labels(const Program& program) {
   const auto* labels = program.argument("labels");
-  const auto& logits = program.logits.outputs;
-  const auto origin = [&](int value) { return program.flow.origin(program.graph(), value); };
-  return labels && logits.size() == 1 && std::ranges::all_of(program.loss.terms, [&](const ProgramLossTerm& term) {
-           return term.kind == ProgramLossTerm::Kind::cross_entropy && origin(term.target) == labels->value &&
-                  origin(term.input) == origin(logits[0]);
-         });
+  if (!labels) return false;
+  std::vector<bool> are_labels(program.graph().values.size());  // or computed from them
+  are_labels[labels->value] = true;
+  const auto has_labels = [&](const GraphArgument& given) {
+    bool has = false;
+    visit_values(given, [&](int value) { has = has || are_labels[value]; });
+    return has;
+  };
+  for (const auto& node : program.graph().nodes) {
+    const bool reads_sizes =
+        node.name == kSizeOf || node.name.ends_with("_like") || node.name.starts_with("aten::new_");
+    if (!node.is_operator || reads_sizes || std::ranges::none_of(node.arguments, has_labels)) continue;
+    if (has_labels(node.arguments[0]) && moves_elements(program.graph(), node)) return true;
+    for (const auto& result : node.results) are_labels[result.value] = !program.flow.is_trained[result.value];
+  }
+  return false;
 }
 
 at::Tensor on_device_of(const Microbatch& batch, std::vector<int64_t>& numbers) {
@@ -91,7 +117,7 @@ at::Tensor labels(const ProgramBatch& batch) {
       return rows.labels.defined() ? batch.target.spread_once(rows.labels, kNoLabel) : batch.target.spread(rows.ids);
     case Predicts::next_row:
       SL_ASSERT(rows.labels.defined(), "a loss without labels");
-      if (compares_same_tokens(program)) return batch.source.spread_once(rows.labels, kNoLabel);
+      if (!shifts_labels(program)) return batch.source.spread_once(rows.labels, kNoLabel);
       return own_labels(rows, batch.source);
     default:
       SL_ASSERT(rows.labels.defined(), "a loss without labels");

@@ -47,12 +47,19 @@ Way way_of(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b) {
   return chosen != ProductLibrary::aten || result == at::kFloat ? Way::widened : Way::aten;
 }
 
+// The stride of a single row or column has no meaning, and views have any; oneDNN fails if it is shorter than the row or
+// column.
+int64_t long_stride(const at::Tensor& t, int dim) {
+  const int other = 1 - dim;
+  return t.size(dim) == 1 && t.stride(other) == 1 ? t.size(other) : t.stride(dim);
+}
+
 void multiply_by_onednn(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias,
                         bool accumulate) {
   ShardlineMatmul x = {};
-  x.a = a.const_data_ptr(), x.a_row_stride = a.stride(0), x.a_column_stride = a.stride(1);
-  x.b = b.const_data_ptr(), x.b_row_stride = b.stride(0), x.b_column_stride = b.stride(1);
-  x.c = c.mutable_data_ptr(), x.c_row_stride = c.stride(0);
+  x.a = a.const_data_ptr(), x.a_row_stride = long_stride(a, 0), x.a_column_stride = long_stride(a, 1);
+  x.b = b.const_data_ptr(), x.b_row_stride = long_stride(b, 0), x.b_column_stride = long_stride(b, 1);
+  x.c = c.mutable_data_ptr(), x.c_row_stride = long_stride(c, 0);
   x.m = c.size(0), x.n = c.size(1), x.k = a.size(1);
   x.bias = bias.defined() ? bias.const_data_ptr() : nullptr;
   x.accumulate = accumulate;

@@ -95,6 +95,17 @@ TEST_CASE("Products agree with float64, strided rows and odd sizes included") {
   }
 }
 
+TEST_CASE("The stride of a single row or column does not matter") {
+  const Restore restore;
+  use_products(ProductLibrary::automatic);
+  const at::Tensor numbers = at::randn({100});
+  const at::Tensor column = numbers.as_strided({14, 1}, {1, 7}), row = numbers.as_strided({1, 8}, {3, 1});
+  const at::Tensor w = at::randn({3, 1}), wide_w = at::randn({3, 8});
+  check_close(linear_forward(column, w, {}), at::matmul(wide(column), wide(w).t()));
+  check_close(linear_forward(row, wide_w, {}), at::matmul(wide(row), wide(wide_w).t()));
+  check_close(linear_forward(wide_w, row, {}), at::matmul(wide(wide_w), wide(row).t()));
+}
+
 TEST_CASE("Products work for an empty microbatch and on a rank without outputs") {
   const at::Tensor w = at::randn({4, 3}), none = at::empty({0, 3}), bias = at::randn({4});
   CHECK(linear_forward(none, w, bias).sizes() == at::IntArrayRef({0, 4}));
