@@ -297,17 +297,22 @@ class Cutter {
 
   bool is_floating(int number) const { return value(number).dtype && c10::isFloatingType(*value(number).dtype); }
 
-  int named_output(const std::string& key, const std::string& name) const {
+  int named_output(const std::string& key, const std::string& name, size_t least_dimensions = 0) const {
     const auto found = output(name);
     if (!found || !is_floating(*found))
       throw ConfigError(
           cat(key, ": the program returns no floating-point tensor \"", name, "\"; it returns ", output_names()));
+    if (value(*found).sizes.size() < least_dimensions)
+      throw ConfigError(cat(key, ": the output \"", name, "\" has ", value(*found).sizes.size(),
+                            " dimensions, but logits are [batch, ..., labels], such as [batch, 1] for one number; ",
+                            program_->archive.verb(),
+                            " the program with such logits, or name another output; it returns ", output_names()));
     return *found;
   }
 
   // The values that predictions are made from; empty if the program does not return them.
   std::vector<int> find_logits() const {
-    if (!use_.loss_logits.empty()) return {named_output("/model/loss/logits", use_.loss_logits)};
+    if (!use_.loss_logits.empty()) return {named_output("/model/loss/logits", use_.loss_logits, 2)};
     const size_t wanted = use_.predicts == Predicts::span ? 2 : 1;
     const auto names = wanted == 2 ? std::vector{"start_logits", "end_logits"} : std::vector{"logits"};
     std::vector<int> found;
@@ -346,7 +351,11 @@ class Cutter {
     else
       refuse(cat("the program must return exactly one scalar, the loss; the number of scalars that it returns is ",
                  scalars.size()),
-             "the model in training mode with labels among its arguments, or name it in model.loss");
+             scalars.empty()
+                 ? cat("the model in training mode with labels among its arguments, or let model.loss compute "
+                       "it from one of its outputs (",
+                       output_names(), "), as in {\"function\": \"cross_entropy\", \"logits\": \"logits\"}")
+                 : "one scalar, or name the loss in model.loss");
     if (!value(scalar).sizes.empty())
       refuse(cat("its output \"", use_.loss_output.empty() ? "loss" : use_.loss_output, "\" is not a scalar"),
              "one whose loss is a scalar, or name another output in model.loss");
@@ -502,7 +511,7 @@ class Cutter {
     std::vector<Stretch> stretches = {{.name = "embedding"}};
     for (const int place : narrow.size() < 2 ? places : narrow)
       stretches.push_back({cat("part.", stretches.size() - 1), true, place});
-    if (stretches.size() < 3)
+    if (stretches.size() < 2)
       refuse(
           "the program has neither modules NAME.0, NAME.1, ... of one class that run one after the other nor "
           "products between which only hidden states pass",

@@ -17,6 +17,7 @@
 
 #include "core/comm/fake_communicator.h"
 #include "core/comm/local_communicator.h"
+#include "core/device/accelerator.h"
 #include "core/error.h"
 #include "core/model/layer.h"
 #include "core/model/work_notes.h"
@@ -126,7 +127,7 @@ class ProgramLayerRun : public Layer {
       return {logits_->gathered(0, logits()[0].narrow(0, 0, grid.segments()).select(1, grid.longest() - 1))};
     }
     Border made;
-    if (rows.labels.defined() || rows.targets.defined()) {
+    if (has_loss(rows, context)) {
       const WithoutHead& without = is_unmasked ? unmasked_without_head_ : without_head_;
       const PartRun& of_loss = without.run ? *without.run : part;
       LossSettings settings{.tp = tp_, .floating = floating_, .in_half = half_.has_value()};
@@ -146,6 +147,12 @@ class ProgramLayerRun : public Layer {
     std::optional<MovedHead> head;  // `run` refers to it
     std::optional<PartRun> run;
   };
+
+  // Predictions for samples without labels have no loss: a loss of the program's own may not take kNoLabel.
+  bool has_loss(const Microbatch& rows, const MicrobatchContext& context) const {
+    if (!rows.labels.defined() && !rows.targets.defined()) return false;
+    return !context.predicts || on_host(weight_of(rows, program_->use), "labels of a microbatch").item<int64_t>() > 0;
+  }
 
   // In half precision, the graph runs on fp32 values, as with autocast, and their gradients are fp32.
   void make_leaves() {

@@ -130,6 +130,11 @@ TEST_CASE("a config specifies the data of arguments and the output that is the l
   CHECK_THROWS_WITH(cut({.inputs = {{"input_ids", "labels"}}}), Contains("the program has no argument input_ids"));
   CHECK_THROWS_WITH(cut({.predicts = ProgramUse::Predicts::segment}),
                     Contains("its labels are one for each token, but the task's labels are one for each sample"));
+  CHECK_THROWS_WITH(cut({.loss_function = "cross_entropy", .loss_logits = "loss"}),
+                    Contains("/model/loss/logits: the output \"loss\" has 0 dimensions, but logits are"));
+  Pt2Archive without_loss = read_pt2(path());
+  std::erase_if(without_loss.graph.outputs, [](const GraphOutput& output) { return output.name == "loss"; });
+  CHECK_THROWS_WITH(cut_program(without_loss), Contains("let model.loss compute it from one of its outputs (logits)"));
   const auto computed = cut({.loss_function = "cross_entropy", .loss_logits = "logits"});
   CHECK(computed->loss.terms[0].target < 0);
 }

@@ -6,6 +6,8 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/tanh.h>
@@ -120,6 +122,14 @@ struct SmallImageNet : torch::nn::Module {
   torch::nn::Linear head;
 };
 
+// A loss that takes classes only.
+struct OwnLossNet : SmallImageNet {
+  std::vector<Tensor> forward(const Tensor& image, const Tensor& labels) {
+    const Tensor logits = SmallImageNet::forward(image, labels)[1];
+    return {-logits.log_softmax(1).gather(1, labels.unsqueeze(1)).mean(), logits};
+  }
+};
+
 // [length, batch, features], as in torch::nn::TransformerEncoder.
 struct LengthFirstBlock : torch::nn::Module {
   explicit LengthFirstBlock(double p) : up(kWidth, 2 * kWidth), down(2 * kWidth, kWidth), drops(p) {
@@ -167,6 +177,21 @@ Pt2Archive traced_length_first() {
       {}, 3, 16);
 }
 
+// A single product after the words.
+struct ShortNet : torch::nn::Module {
+  ShortNet() : words(kWords, kWidth), head(kWidth, kWords) {
+    register_module("words", words);
+    register_module("head", head);
+  }
+  std::vector<Tensor> forward(const Tensor& ids, const Tensor& labels) {
+    const Tensor logits = head(at::tanh(words(ids)));
+    const Tensor rows = logits.narrow(1, 0, logits.size(1) - 1).reshape({-1, kWords});
+    return {at::cross_entropy_loss(rows, labels.narrow(1, 1, logits.size(1) - 1).reshape({-1})), logits};
+  }
+  torch::nn::Embedding words;
+  torch::nn::Linear head;
+};
+
 // What LibTorch computes with the archive's weights: the mean loss, and gradients by name.
 template <class Module>
 std::pair<double, std::map<std::string, Tensor>> direct(const Pt2Archive& archive, const Tensor& input,
@@ -187,24 +212,37 @@ Tensor some_ids(int64_t samples, int64_t length) {
   return (at::arange(samples * length) * 5).remainder(kWords).view({samples, length});
 }
 
+template <class Module>
+Pt2Archive traced_images() {
+  return traced_archive({.arguments = {"image", "labels"},
+                         .results = {"loss", "logits"},
+                         .columns = {{.name = "image", .dtype = at::kFloat, .sizes = {2, 5, 5}}},
+                         .make = [] { return traced_module(std::make_shared<Module>(), &Module::forward); },
+                         .name = "images"},
+                        {.predicts = Predicts::segment, .count = ImageNet::kClasses}, 3, 16);
+}
+
+std::shared_ptr<const Program> cut_images(const Pt2Archive& archive) {
+  return cut_program(archive, {.predicts = Predicts::segment, .inputs = {{"image", "image"}}});
+}
+
+Microbatch batch_of(const Tensor& images, const Tensor& labels) {
+  Microbatch batch = causal_microbatch(at::zeros({images.size(0), 1}, at::kLong), {}, at::arange(images.size(0)));
+  batch.targets = labels;
+  batch.columns = {{"image", images}};
+  return batch;
+}
+
 // Compares microbatches of images with LibTorch.
 template <class Module>
 void check_images() {
-  const Pt2Archive archive =
-      traced_archive({.arguments = {"image", "labels"},
-                      .results = {"loss", "logits"},
-                      .columns = {{.name = "image", .dtype = at::kFloat, .sizes = {2, 5, 5}}},
-                      .make = [] { return traced_module(std::make_shared<Module>(), &Module::forward); },
-                      .name = "images"},
-                     {.predicts = Predicts::segment, .count = ImageNet::kClasses}, 3, 16);
-  const auto program = cut_program(archive, {.predicts = Predicts::segment, .inputs = {{"image", "image"}}});
+  const Pt2Archive archive = traced_images<Module>();
+  const auto program = cut_images(archive);
   CHECK(program->source_rows() == 1);
   const auto spec = spec_of_program(program, 1);
   CHECK(spec.layers[0].output[0].shape == std::vector<int64_t>{BorderTensor::kRows, ImageNet::kChannels * 25});
   const Tensor images = at::randn({4, 2, 5, 5}), labels = at::arange(4).remainder(ImageNet::kClasses);
-  Microbatch batch = causal_microbatch(at::zeros({4, 1}, at::kLong), {}, at::arange(4));
-  batch.targets = labels;
-  batch.columns = {{"image", images}};
+  const Microbatch batch = batch_of(images, labels);
   const auto [loss, gradients] = direct<Module>(archive, images, labels);
   ProgramRun run(program, at::kDouble, {}, 1);
   double sum = 0;
@@ -315,6 +353,26 @@ TEST_CASE("programs without repeated modules are cut between products where few 
   check_samples(program, spec, 8);
 }
 
+TEST_CASE("a program that can be cut at one place has no blocks", "[borders]") {
+  const Pt2Archive archive =
+      traced_archive({.vocab_size = kWords,
+                      .arguments = {"input_ids", "labels"},
+                      .results = {"loss", "logits"},
+                      .make = [] { return traced_module(std::make_shared<ShortNet>(), &ShortNet::forward); },
+                      .name = "short"},
+                     {}, 3, 16);
+  const auto program = cut_program(archive);
+  REQUIRE(program->layers.size() == 2);
+  CHECK(program->layers[0].name == "embedding");
+  CHECK(program->layers[1].name == "head");
+  const Tensor ids = some_ids(3, 7);
+  const auto [loss, gradients] = direct<ShortNet>(archive, ids, ids);
+  ProgramRun run(program, at::kDouble);
+  const Microbatch batch = causal_microbatch(ids, ids, at::arange(3));
+  CHECK(run.train(batch, 1.0 / 18).sum / 18 == Approx(loss).epsilon(1e-12));
+  CHECK(largest_difference(run.gradients(), gradients) < 1e-10);
+}
+
 TEST_CASE("blocks of images pass them to the next layer as one row per sample", "[borders]") {
   check_images<ImageNet>();
 }
@@ -322,6 +380,17 @@ TEST_CASE("blocks of images pass them to the next layer as one row per sample", 
 TEST_CASE("programs of convolutions are cut although their results are much larger than the last features",
           "[borders]") {
   check_images<SmallImageNet>();
+}
+
+TEST_CASE("predictions for samples without labels need no loss", "[borders]") {
+  ProgramRun run(cut_images(traced_images<OwnLossNet>()), at::kFloat, {}, 1);
+  const Tensor images = at::randn({4, 2, 5, 5}), labels = at::arange(4).remainder(ImageNet::kClasses);
+  LossTerm loss;
+  const Border labelled = run.run(batch_of(images, labels), Mode::evaluate, &loss, true);
+  CHECK(loss.weight == 4);
+  const Border unlabelled = run.run(batch_of(images, at::full_like(labels, kNoLabel)), Mode::evaluate, &loss, true);
+  CHECK(loss.weight == 0);
+  CHECK(at::equal(labelled.at(0), unlabelled.at(0)));
 }
 
 }  // namespace shardline::border_slots_test
