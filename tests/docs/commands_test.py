@@ -13,7 +13,7 @@ The folder contains the repository's configs, tools, tests, docs and examples, t
 for the models that pages name (MODELS) and the classifier runs/sentiment, and data: train.txt, validation.txt,
 test.csv, glue/MNLI, squad and polarity. The program under test is first in PATH. A block that begins with `shardline
 serve` starts a server, runs its other lines, and leaves the server to the blocks after it; a free port takes the place
-of 8080.
+of 8080. mpirun may start more ranks than there are cores, also as root.
 """
 import json
 import os
@@ -85,7 +85,8 @@ class Page:
         wrapper.chmod(0o755)
         self.port = free_port()
         self.env = dict(os.environ, PATH=f"{wrapper.parent}:{os.environ['PATH']}", XDG_CACHE_HOME=str(folder / "cache"),
-                        SAGEMAKER_BIND_TO_PORT=str(self.port))
+                        SAGEMAKER_BIND_TO_PORT=str(self.port), OMPI_ALLOW_RUN_AS_ROOT="1",
+                        OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1")
 
     def run(self, block):
         settings = block.markers.get("shortened", "").split()
