@@ -1,6 +1,7 @@
 /* shardline's Trainer (shardline/shardline.h) for C, Fortran and other languages that can call C. All ranks make the
  * same calls in the same order. Functions that return int return 0, or 1 after an error; the others then return a null
- * pointer or NaN. shardline_error() is the text of this thread's last error. No exception leaves these functions. */
+ * pointer or NaN. shardline_error() is the text of this thread's last error, valid until its next call of one of them.
+ * No exception leaves these functions. */
 #ifndef SHARDLINE_C_H
 #define SHARDLINE_C_H
 #include <stdint.h>
