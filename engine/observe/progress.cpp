@@ -92,7 +92,7 @@ void Progress::add(const EvaluationMetrics& metrics) {
   line(console_line(metrics));
 }
 
-void Progress::update(int64_t done, int64_t total, const std::string& text) {
+void Progress::update(int64_t done, int64_t total, const std::string& text, Unit unit) {
   const double now = clock_();
   const bool first = text != work_.text || done < work_.done;
   if (first) work_ = {text, done, now, false};
@@ -104,8 +104,9 @@ void Progress::update(int64_t done, int64_t total, const std::string& text) {
   if (!first && !work_.ended && now - last_output_ < pause) return;
 
   const double fraction = total > 0 ? 1.0 * done / total : 0;
-  std::string parts = format_bytes(done);
-  if (total > 0) parts += " of " + format_bytes(total);
+  const auto shown = [&](int64_t amount) { return unit == Unit::bytes ? format_bytes(amount) : cat(amount); };
+  std::string parts = shown(done);
+  if (total > 0) parts += " of " + shown(total);
   if (work_.ended) parts += " in " + format_duration(now - work_.since);
   if (!console_.terminal) {
     line(cat(text, ": ", parts, total > 0 && !work_.ended ? " (" + whole_percent(fraction) + ")" : ""));

@@ -34,10 +34,11 @@ class Progress {
   void add(const StepMetrics& metrics, int64_t total_steps);
   void add(const EvaluationMetrics& metrics);
 
-  // Progress of long work outside of training: `done` of `total` bytes (0: unknown) of what `text` names. A new text,
-  // or a smaller `done`, begins new work; done == total ends it, and work that ends as it begins is not shown. May be
-  // called at any rate. Without a terminal it prints a line at the beginning, every ten seconds and at the end.
-  void update(int64_t done, int64_t total, const std::string& text);
+  // Progress of long work outside of training: `done` of `total` (0: unknown) of what `text` names. A new text, or a
+  // smaller `done`, begins new work; done == total ends it, and work that ends as it begins is not shown. May be called
+  // at any rate. Without a terminal it prints a line at the beginning, every ten seconds and at the end.
+  enum class Unit { bytes, things };
+  void update(int64_t done, int64_t total, const std::string& text, Unit unit = Unit::bytes);
 
   // A separate line, above the bar.
   void line(const std::string& text);

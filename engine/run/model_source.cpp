@@ -93,7 +93,7 @@ HeadChoice head_of_program(const Config& config, const Program& program) {
   if (head.kind == Kind::sequence_classification || head.kind == Kind::token_classification) {
     if (program.labels == 0)
       throw ConfigError(cat(program.archive.place(), ": returns no logits whose last size is the number of labels; ",
-                            program.archive.verb(), " it with such logits"));
+                            program.archive.verb(), " it with such logits, [batch, 1] for one number"));
     head.labels = program.labels;
   }
   if (head.kind == Kind::sequence_classification) {

@@ -280,6 +280,9 @@ bool leaves_labels_open(const Config& config) {
   const bool is_right_number =
       name && own.contains("num_labels") && own["num_labels"] == known_data(*name).labels.size();
   if (own.contains("id2label") || (own.contains("num_labels") && !is_right_number)) return false;
+  // A program has as many numbers as outputs.
+  const bool is_graph = config.model.is_program() || is_traced(config.model);
+  if (is_graph && own.value("problem_type", json()) == "regression") return false;
   const auto model = described_model(config.model, head_choice(config));
   if (!model) return true;
   const bool has_scores = model->head.problem == Problem::regression && labels_of_directory(config);

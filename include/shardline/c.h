@@ -1,8 +1,8 @@
 /* shardline's Trainer (shardline/shardline.h) for C, Fortran and other languages that can call C. All ranks make the
  * same calls in the same order. After an error, shardline_create* return a null pointer, shardline_evaluate returns
  * NaN, and functions that return int return 1 instead of 0; the others cannot fail. shardline_error() is the text of
- * this thread's last error. No exception leaves these functions. A trainer argument must not be null, except for
- * shardline_destroy. */
+ * this thread's last error, valid until its next call of one of them. No exception leaves these functions. A trainer
+ * argument must not be null, except for shardline_destroy. */
 #ifndef SHARDLINE_C_H
 #define SHARDLINE_C_H
 #include <stdint.h>

@@ -138,7 +138,8 @@ void name_labels(const json& keys, HeadChoice& head) {
                           known.labels, " labels; leave it out, or export the program with as many labels"));
   if (std::ssize(head.names) != head.labels ||
       (!keys.value("id2label", none).empty() && head.names != names_in(keys["id2label"])))
-    throw ConfigError(cat("/model/config/id2label: names ", keys["id2label"].size(), " labels, but the program has ",
+    throw ConfigError(cat("/model/config/id2label: names ", keys["id2label"].size(),
+                          " labels, which are those of the data unless the config names them, but the program has ",
                           head.labels,
                           "; name all of them, set num_labels if the data has only some of them, or export the program "
                           "with as many labels"));

@@ -138,7 +138,7 @@ class DamagedFiles(ProgramTest):
                 cache.write_bytes(damage(cache.read_bytes()))
                 self.train(training={"overwrite_output_dir": True})
                 self.assertEqual([line["loss"] for line in self.metrics()], losses)
-        self.assertIn("reading text", first.out)
+        self.assertIn("reading data", first.out)
 
     def test_left_over_pieces_of_a_killed_reader_go(self):
         self.train()

@@ -179,6 +179,7 @@ class TensorColumns(ProgramTest):
         refused([{"image": "objects.npy", "label": 1}], "pickles are not read")
         refused([{"image": "absent.npy", "label": 1}], "does not exist or is not a file")
         refused([{"image": "0.txt", "label": 1}], "name a .npy file")
+        refused([{"image": numbers(0, 32), "label": 1}], "'image' is array, but rows name the .npy file")
         refused([{"label": 1}], "has no 'image'", code=2)
         (self.dir / "uneven.safetensors").write_bytes(safetensors([
             ("image", "F32", [1, *IMAGE], floats(numbers(0, 32))),

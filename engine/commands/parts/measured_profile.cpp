@@ -49,7 +49,7 @@ Profile measure_profile(const Config& config, const JobParts& parts, const RankC
   if (context.out) progress.emplace(*context.out, context.console, Progress::LoggedSteps{});
   const auto told = [&](const char* what) {
     return [&progress, what](int64_t done, int64_t total) {
-      if (progress) progress->update(done, total, what);
+      if (progress) progress->update(done, total, what, Progress::Unit::things);
     };
   };
   measure_layers(config, parts.plan, parts.model, context, profile, told("timing layers"));

@@ -124,7 +124,7 @@ std::filesystem::path prepare_on_each_host(const std::function<std::filesystem::
   LongWork work(*context.world, "token cache", [&](int64_t done, int64_t total) {
     if (!context.out) return;
     if (total > 0)
-      progress.update(done / kCachePasses, total / kCachePasses, "reading text");
+      progress.update(done / kCachePasses, total / kCachePasses, "reading data");
     else
       progress.update(done, 0, "waiting for another job's token cache");
   });

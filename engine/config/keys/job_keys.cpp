@@ -79,7 +79,8 @@ std::vector<Key> model_keys() {
       honoured("config", model, &ModelOptions::config, json_object(),
                "Keys of a Hugging Face config. Without path, they describe the whole model; with a directory in path, "
                "they override the keys in its config.json, under either name of a key. Keys that the model family does "
-               "not have are refused, and so are all keys if path is an exported program."),
+               "not have are refused; an exported program has only `num_labels`, `id2label`, `label2id`, "
+               "`problem_type`, `decoder_start_token_id` and `pad_token_id`."),
       honoured("init", model, &ModelOptions::init, json_choice(words_of<ModelInit>()),
                "Initial weights; unset: `pretrained` with a path, `random` without. An exported program always starts "
                "with the weights in its file."),

@@ -83,19 +83,31 @@ bool has_no_texts(const Config& config) {
          (config.task == kSequenceClassification && reads_columns(config));
 }
 
+// Reports a loss that program_use() cannot read.
+void check_loss(const Config& config, const Complaint& complain) {
+  Config one = config;
+  one.model.inputs = nlohmann::json::object();
+  check_value("model.loss", complain, [&] { program_use(one, nlohmann::json::object()); });
+}
+
 // Reports what no exported program can do, whatever it contains.
 void check_program(const Config& config, const Complaint& complain) {
   for (const auto& [key, value] : config.model.config.items())
     if (!is_program_key(key))
       complain("model.config." + key, "overrides a key of a config.json, but model.path is an exported program",
                "leave it out, and export the program with this key");
-  check_value("model.inputs", complain, [&] { program_use(config, config.model.config); });
+  check_loss(config, complain);
+  Config without_loss = config;
+  without_loss.model.loss = nullptr;
+  check_value("model.inputs", complain, [&] { program_use(without_loss, config.model.config); });
   if (!config.model.pretrained())
     complain("model.init", "an exported program starts with the weights in its file",
              "leave it out, and export the program with other weights");
   if (config.data.tokenizer.empty() && !has_no_texts(config))
-    complain("data.tokenizer", "is required with an exported program, which has none",
-             "give a directory, a tokenizer.json or \"bytes\"");
+    complain(
+        "data.tokenizer", "is required with an exported program, which has none",
+        "give a directory, a tokenizer.json or \"bytes\"; if the program takes tensors, such as images, name their "
+        "columns of the data in model.inputs");
   if (reads_columns(config)) check_columns(config, complain);
 }
 
@@ -116,7 +128,7 @@ void check_traced(const Config& config, const Complaint& complain) {
                cat("takes the column \"", argument, "\" from ", given.dump(), ", which is not a column of tensors"),
                "name a column of tensors");
   }
-  check_value("model.loss", complain, [&] { program_use(config, config.model.config); });
+  check_loss(config, complain);
   if (reads_columns(config))
     check_columns(config, complain);
   else if (!columns.empty())

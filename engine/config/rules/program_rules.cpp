@@ -39,14 +39,19 @@ void read_loss(const json& loss, ProgramUse& use) {
     return;
   }
   const std::string form =
-      cat("model.loss must be the name of an output, or {\"function\": ", loss_functions(), ", \"logits\": OUTPUT}");
-  if (!loss.is_object()) throw ConfigError(cat(form, "; got ", loss.dump()));
+      cat("must be the name of an output, or {\"function\": ", loss_functions(), ", \"logits\": OUTPUT}");
+  if (!loss.is_object()) throw ConfigError(form);
   for (const auto& [key, value] : loss.items()) {
-    if ((key != "function" && key != "logits") || !value.is_string())
-      throw ConfigError(cat(form, "; got ", loss.dump()));
+    if ((key != "function" && key != "logits") || !value.is_string()) throw ConfigError(form);
     (key == "function" ? use.loss_function : use.loss_logits) = value.get<std::string>();
   }
-  if (!loss_function(use.loss_function)) throw ConfigError(cat(form, "; got ", loss.dump()));
+  const auto kind = loss_function(use.loss_function);
+  if (!kind) throw ConfigError(form);
+  const bool is_of_numbers = *kind == ProgramLossTerm::Kind::squared_error || *kind == ProgramLossTerm::Kind::binary;
+  if (is_of_numbers && use.predicts != ProgramUse::Predicts::segment)
+    throw ConfigError(cat("has the function \"", use.loss_function,
+                          "\", which compares numbers of a sample, but labels of this task are tokens or classes of "
+                          "tokens; set the function to \"cross_entropy\", or task to \"sequence-classification\""));
 }
 
 std::optional<int64_t> token_id(const json& config, const char* key) {

@@ -159,7 +159,7 @@ const json& column_of(const DataRow& row, const std::string& column, const std::
   const std::string names = columns_text(row);
   const bool of_text_file = names == "{text}" && row.where.find(".txt") != std::string::npos;
   const std::string text = cat(
-      row.where, ": has no '", column, "', only ", names, "; ",
+      row.where, ": has no '", column, row.tensor_row < 0 ? "'" : "' of one or two dimensions", ", only ", names, "; ",
       of_text_file ? "a text file has no other columns: name JSONL, CSV, TSV or Parquet files, or set " : "set ", key);
   if (key.starts_with("data.") || key.starts_with("model.")) throw MissingColumn(text);
   throw DataError(text);

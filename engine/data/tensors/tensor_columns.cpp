@@ -16,6 +16,10 @@ namespace fs = std::filesystem;
 
 // The file that a row names, which must be below the folder of the row's own file.
 std::string file_of(const DataRow& row, const std::string& column) {
+  if (const auto& value = column_of(row, column, "model.inputs"); !value.is_string())
+    throw DataError(cat(row.where, ": '", column, "' is ", value.type_name(),
+                        ", but rows name the .npy file of a sample's ",
+                        "tensor; write it with numpy.save, or all samples as one tensor of a .safetensors file"));
   const std::string& name = text_of(row, column, "model.inputs");
   const fs::path path = fs::path(name).lexically_normal();
   if (path.empty() || path.is_absolute() || path.has_root_path() || *path.begin() == ".." ||

@@ -160,6 +160,15 @@ TEST_CASE("set-up work without a terminal: beginning, every ten seconds, end, in
                                  "tokenising: 2.0 MiB of 2.4 MiB (80%)", "tokenising: 2.4 MiB of 2.4 MiB in 25.00 s"});
 }
 
+TEST_CASE("work that is counted in things has no bytes") {
+  std::ostringstream out;
+  Progress progress(out, no_terminal, {1}, [] { return 0.; });
+  progress.update(1, 4, "timing layers", Progress::Unit::things);
+  progress.update(4, 4, "timing layers", Progress::Unit::things);
+  CHECK(lines_of(out.str()) ==
+        std::vector<std::string>{"timing layers: 1 of 4 (25%)", "timing layers: 4 of 4 in 0 us"});
+}
+
 TEST_CASE("the same work may begin again, and the total may be unknown or nothing") {
   std::ostringstream out;
   Progress progress(out, no_terminal, {1}, [] { return 0.; });

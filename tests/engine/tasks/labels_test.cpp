@@ -299,6 +299,17 @@ TEST_CASE("labels: any number may be the target of a regression") {
   CHECK(ExampleSet(folder.path() / "set.bin").weight(0) == 1);
 }
 
+TEST_CASE("labels: the numbers of a program's regression may look like classes or lists") {
+  const TempFolder folder;
+  for (const char* label : {"3", "[1.5]"}) {
+    const std::string rows = folder.write("rows.jsonl", cat("{\"text\": \"a\", \"label\": ", label, "}\n"));
+    Config config = config_of("sequence-classification", {{"train", rows}});
+    config.model.path = "model.pt2";
+    config.model.config = {{"problem_type", "regression"}};
+    CHECK(with_labels_of_data(config).model.config == config.model.config);
+  }
+}
+
 TEST_CASE("labels: the best model is found by a metric that evaluations have") {
   const json best = {{"load_best_model_at_end", true}, {"eval_strategy", "epoch"}, {"save_strategy", "epoch"}};
   const auto check = [&](const std::string& metric, HeadChoice::Problem problem) {

@@ -88,7 +88,7 @@ std::string open_on_ranks(const Config& config) {
 TEST_CASE("open data: one rank reads the text and all open its cache") {
   const Place place(10s);
   const Config config = config_in(place);
-  CHECK_THAT(open_on_ranks(config), Contains("reading text: 1000 B of 1000 B in "));
+  CHECK_THAT(open_on_ranks(config), Contains("reading data: 1000 B of 1000 B in "));
   // The lock is held, so no rank can make the cache again.
   const FileLock held(place.cache().string() + ".lock", 1s, [] { return 0; });
   open_on_ranks(config);

@@ -51,6 +51,13 @@ TEST_CASE("errors about the data of a task state what to change", "[config]") {
        "task to \"causal-lm\""},
       {R"({"data": {"validation": "a.txt"}, "training": {"early_stopping_patience": 2}})",
        "/training/early_stopping_patience: has no effect with eval_strategy \"no\"; got 2; set eval_strategy"},
+      {R"({"model": {"path": "m.pt2", "config": null}, "data": {"tokenizer": null}})",
+       "/data/tokenizer: is required with an exported program, which has none; give a directory, a tokenizer.json or "
+       "\"bytes\"; if the program takes tensors, such as images, name their columns of the data in model.inputs"},
+      {R"({"model": {"path": "m.pt2", "config": null, "loss": {"function": "mse", "logits": "0"}}})",
+       "/model/loss: has the function \"mse\", which compares numbers of a sample, but labels of this task are tokens"},
+      {R"({"model": {"path": "m.pt2", "config": null, "loss": {"function": "focal"}, "inputs": {"x": "input_ids"}}})",
+       "/model/loss: must be the name of an output, or {\"function\": "},
       {R"({"data": {"mlm_probability": 0}})", "/data/mlm_probability: must be a number >= 1e-06 and <= 1"},
   }));
   nlohmann::json file = nlohmann::json::parse(R"({"model": {"config": {"model_type": "gpt2", "n_layer": 2}},

@@ -92,6 +92,9 @@ TEST_CASE("rows of tables that cannot be read are refused, and the error states 
   const DataRow line{.columns = {{"text", "a"}}, .where = "a.txt:1"};
   CHECK_THAT(message_of<DataError>([&] { column_of(line, "label", "data.label_column"); }),
              Contains("a.txt:1: has no 'label', only {text}; a text file has no other columns: name JSONL"));
+  const DataRow tensors{.columns = {{"x", 1}}, .where = "a.safetensors, sample 1", .tensor_row = 0};
+  CHECK_THAT(message_of<DataError>([&] { column_of(tensors, "label", "data.label_column"); }),
+             Contains("sample 1: has no 'label' of one or two dimensions, only {x}; set data.label_column"));
   CHECK_THAT(error_of("3", DataFormat::json), Contains("must be an array of objects") && Contains("but is a number"));
   CHECK_THAT(error_of(R"({"data": {}})", DataFormat::json), Contains("but is an object"));
   CHECK_THAT(error_of("some text", DataFormat::tokens), Contains("has token ids and no columns"));
