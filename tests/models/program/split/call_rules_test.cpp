@@ -11,6 +11,7 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/sigmoid.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
@@ -132,6 +133,13 @@ Tensor times_integers(Block& block, const Tensor& x) {
   return y * (at::arange(x.size(1), at::kLong) % 3).unsqueeze(1);
 }
 
+// Gates beside what they multiply, column by column, of which a part is used.
+Tensor part_of_gated(Block& block, const Tensor& x) {
+  const auto made = at::linear(x, block.weight("gated", {16, kHidden}));
+  const auto y = made.slice(2, 0, 16, 2) * at::sigmoid(made.slice(2, 1, 16, 2));
+  return at::linear(y.slice(2, 0, 5), block.weight("down", {kHidden, 5}));
+}
+
 // Groups of channels of hidden states, which are whole.
 Tensor convolved_groups(Block& block, const Tensor& x) {
   return over_tokens(block, x, kHidden, 3, 31);
@@ -163,7 +171,8 @@ TEST_CASE("heads and channels are divided through repeats, lookups, letters, shi
       GENERATE(Case{"relative", relative_attention, {"q", "k", "v", "o"}},
                Case{"letters", attention_of_letters, {"q", "k", "v", "o"}},
                Case{"columns", convolved_columns, {"up", "kernel", "bias", "down"}},
-               Case{"integers", times_integers, {"up", "down"}}, Case{"groups", convolved_groups, {"kernel", "bias"}});
+               Case{"integers", times_integers, {"up", "down"}}, Case{"groups", convolved_groups, {"kernel", "bias"}},
+               Case{"gated", part_of_gated, {"gated", "down"}});
   const int ranks = GENERATE(2, 3);
   CAPTURE(one.what, ranks);
   const SplitRuns runs = runs_of(one.forward);
