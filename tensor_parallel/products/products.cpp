@@ -47,8 +47,8 @@ Way way_of(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b) {
   return chosen != ProductLibrary::aten || result == at::kFloat ? Way::widened : Way::aten;
 }
 
-// The stride of a single row or column has no meaning, and views have any; oneDNN fails if it is shorter than the row or
-// column.
+// The stride of a single row or column has no meaning, and views have any; oneDNN fails if it is shorter than the row
+// or column.
 int64_t long_stride(const at::Tensor& t, int dim) {
   const int other = 1 - dim;
   return t.size(dim) == 1 && t.stride(other) == 1 ? t.size(other) : t.stride(dim);
