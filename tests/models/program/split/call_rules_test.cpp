@@ -4,6 +4,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/conv1d.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/dropout.h>
 #include <ATen/ops/einsum.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/gelu.h>
@@ -140,6 +141,13 @@ Tensor part_of_gated(Block& block, const Tensor& x) {
   return at::linear(y.slice(2, 0, 5), block.weight("down", {kHidden, 5}));
 }
 
+// Dropout on a part of a product's columns, and on single columns of what is whole.
+Tensor dropped_parts(Block& block, const Tensor& x) {
+  const auto parts = at::linear(x, block.weight("gated", {14, kHidden})).chunk(2, 2);
+  const auto y = at::dropout(parts[0], 0.3, /*train=*/true) * at::sigmoid(parts[1]);
+  return at::linear(y, block.weight("down", {kHidden, 7})) + at::dropout(x.slice(2, 0, 1), 0.3, /*train=*/true);
+}
+
 // Groups of channels of hidden states, which are whole.
 Tensor convolved_groups(Block& block, const Tensor& x) {
   return over_tokens(block, x, kHidden, 3, 31);
@@ -172,7 +180,7 @@ TEST_CASE("heads and channels are divided through repeats, lookups, letters, shi
                Case{"letters", attention_of_letters, {"q", "k", "v", "o"}},
                Case{"columns", convolved_columns, {"up", "kernel", "bias", "down"}},
                Case{"integers", times_integers, {"up", "down"}}, Case{"groups", convolved_groups, {"kernel", "bias"}},
-               Case{"gated", part_of_gated, {"gated", "down"}});
+               Case{"gated", part_of_gated, {"gated", "down"}}, Case{"dropped", dropped_parts, {"gated", "down"}});
   const int ranks = GENERATE(2, 3);
   CAPTURE(one.what, ranks);
   const SplitRuns runs = runs_of(one.forward);
