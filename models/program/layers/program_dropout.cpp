@@ -61,7 +61,8 @@ at::Tensor dropped(const TensorParallel& tp, const at::Tensor& x, DropoutRows ro
     rows = grid_rows(rows, grid(site.of_target));
   }
   if (part) return dropped_features(x, rows, own_places(tp, *part, x), part->size());
-  return bias_dropout_add(tp, x.reshape({rows.tokens, -1}), rows.tokens, nullptr, {}, rows).view(x.sizes());
+  return bias_dropout_add(tp, x.reshape({rows.tokens, -1}).contiguous(), rows.tokens, nullptr, {}, rows)
+      .view(x.sizes());
 }
 
 std::optional<AttentionDropout> attention_dropout(const TensorParallel& tp, const DropoutRows& rows,

@@ -95,7 +95,7 @@ class ProgramLayerRun : public Layer {
     const auto run = [&](const PartRun& part) {
       RandomCalls random{.dropout = [&](const at::Tensor& x, double probability, int site) {
         if (part.drops_from_rows(site))
-          return bias_dropout_add(borders_, x.flatten(0, 1), rows.tokens(), nullptr, {},
+          return bias_dropout_add(borders_, x.flatten(0, 1).contiguous(), rows.tokens(), nullptr, {},
                                   dropout_rows(borders_, context, index_, site, probability))
               .view(x.sizes());
         return dropped(tp_, x, dropout_rows(tp_, context, index_, site, probability), sites_[site], batch,

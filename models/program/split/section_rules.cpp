@@ -10,8 +10,12 @@
 namespace shardline {
 
 bool cuts_sections(const GraphNode& node) {
-  return node.name == "aten::slice" || node.name == "aten::split" || node.name == "aten::split_with_sizes" ||
-         node.name == "aten::chunk" || node.name == "aten::index";
+  if (node.name == "aten::slice") {  // every n-th place is in all sections
+    const GraphArgument& step = node.arguments[place_of_argument(node, "step")];
+    return step.value < 0 && step.constant.isInt() && step.constant.toInt() == 1;
+  }
+  return node.name == "aten::split" || node.name == "aten::split_with_sizes" || node.name == "aten::chunk" ||
+         node.name == "aten::index";
 }
 
 std::optional<int64_t> picked_place(const Program& program, int value, int64_t size) {

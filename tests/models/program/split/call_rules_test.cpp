@@ -4,6 +4,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/conv1d.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/dropout.h>
 #include <ATen/ops/einsum.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/gelu.h>
@@ -11,6 +12,7 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/sigmoid.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
@@ -132,6 +134,20 @@ Tensor times_integers(Block& block, const Tensor& x) {
   return y * (at::arange(x.size(1), at::kLong) % 3).unsqueeze(1);
 }
 
+// Gates beside what they multiply, column by column, of which a part is used.
+Tensor part_of_gated(Block& block, const Tensor& x) {
+  const auto made = at::linear(x, block.weight("gated", {16, kHidden}));
+  const auto y = made.slice(2, 0, 16, 2) * at::sigmoid(made.slice(2, 1, 16, 2));
+  return at::linear(y.slice(2, 0, 5), block.weight("down", {kHidden, 5}));
+}
+
+// Dropout on a part of a product's columns, and on single columns of what is whole.
+Tensor dropped_parts(Block& block, const Tensor& x) {
+  const auto parts = at::linear(x, block.weight("gated", {14, kHidden})).chunk(2, 2);
+  const auto y = at::dropout(parts[0], 0.3, /*train=*/true) * at::sigmoid(parts[1]);
+  return at::linear(y, block.weight("down", {kHidden, 7})) + at::dropout(x.slice(2, 0, 1), 0.3, /*train=*/true);
+}
+
 // Groups of channels of hidden states, which are whole.
 Tensor convolved_groups(Block& block, const Tensor& x) {
   return over_tokens(block, x, kHidden, 3, 31);
@@ -163,7 +179,8 @@ TEST_CASE("heads and channels are divided through repeats, lookups, letters, shi
       GENERATE(Case{"relative", relative_attention, {"q", "k", "v", "o"}},
                Case{"letters", attention_of_letters, {"q", "k", "v", "o"}},
                Case{"columns", convolved_columns, {"up", "kernel", "bias", "down"}},
-               Case{"integers", times_integers, {"up", "down"}}, Case{"groups", convolved_groups, {"kernel", "bias"}});
+               Case{"integers", times_integers, {"up", "down"}}, Case{"groups", convolved_groups, {"kernel", "bias"}},
+               Case{"gated", part_of_gated, {"gated", "down"}}, Case{"dropped", dropped_parts, {"gated", "down"}});
   const int ranks = GENERATE(2, 3);
   CAPTURE(one.what, ranks);
   const SplitRuns runs = runs_of(one.forward);
