@@ -88,6 +88,7 @@ OWN = {
                  ffn_config=dict(ffn_hidden_size=28, moe_num_experts=6, moe_top_k=2)),
     "deepseek_v2": LATENT, "deepseek_v3": LATENT, "deepseek_v3/plain": dict(q_lora_rank=None),
     "ernie4_5_moe": dict(moe_layer_end_index=2), "exaone4": dict(sliding_window_pattern=2),
+    "gemma4_text": dict(vocab_size_per_layer_input=WORDS, hidden_size_per_layer_input=12, per_layer_config={}),
     "glm4_moe": dict(use_qk_norm=True), "llama/biased": dict(attention_bias=True, mlp_bias=True),
     "llama/odd": dict(hidden_size=45, intermediate_size=77, num_attention_heads=5, num_key_value_heads=1, head_dim=10),
     "llama/yarn": dict(rope_parameters=dict(SCALED, rope_type="yarn")),
@@ -154,7 +155,7 @@ KINDS = {
     "causal": ("CausalLM", """
         afmoe apertus arcee aria_text bert bert-generation big_bird biogpt bitnet bloom codegen cohere cohere/norms
         cohere2 ctrl dbrx deepseek_v2 deepseek_v3 deepseek_v3/plain ernie4_5 ernie4_5_moe exaone4 gemma gemma2
-        gemma3_text glm glm4 glm4_moe gpt_oss gptj granite granitemoe helium llama/biased llama/llama3
+        gemma3_text gemma4_text glm glm4 glm4_moe gpt_oss gptj granite granitemoe helium llama/biased llama/llama3
         llama/odd llama/yarn minimax_m2 mistral mixtral mpt nemotron olmo olmo/clipped olmo2 olmo3 olmoe openai-gpt
         opt/350m opt/plain persimmon phi phimoe qwen2_moe qwen3 qwen3_moe roberta seed_oss smollm3 stablelm
         stablelm/norms starcoder2 xglm"""),
@@ -199,7 +200,7 @@ LENGTHS = {"big_bird/sparse masked": 36, "canine classes": 16, "longt5/local pai
            **dict.fromkeys(("convbert classes", "deberta classes", "fnet classes", "funnel classes",
                             "nystromformer classes", "yoso classes"), 12)}
 # The share that T has to split, if it is smaller than for other models.
-SHARES = {"deberta classes": 0.85, "deberta-v2 masked": 0.85, "t5gemma pairs": 0.85}
+SHARES = {"deberta classes": 0.85, "deberta-v2 masked": 0.85}
 # Patterns of the messages of architectures that do not train.
 REASONS = {
     "not exported: GuardOnDataDependentSymNode":
@@ -210,7 +211,7 @@ REASONS = {
         "levit images, mobilevit images, regnet images, resnet images, patchtst/batch-norm series",
     "refused: .* changes the sizes of a tensor in place": "big_bird/sparse masked",
     "refused: .* does not look up its input_ids in a table":
-        "canine classes, flaubert classes, xlm classes, xlnet classes",
+        "canine classes",
     "refused: .* needs the value .* of an earlier one": "funnel classes",
     "refused: .* depends on padding after it": "mobilebert classes",
 }
@@ -264,6 +265,7 @@ def make_model(family, kind):
 class Samples:
     """The rows of an architecture, written to a file for shardline, and the model's arguments for some of them."""
     settings, fixed = (), ()  # of shardline's config; arguments of which only the batch is dynamic
+    FIXED = ("input_ids", "attention_mask", "labels")  # of texts of one length
 
     def __init__(self, name, model, folder):
         self.kind, self.length = name.split()[1], LENGTHS.get(name)
@@ -272,8 +274,10 @@ class Samples:
         if self.kind in TENSORS:
             self.make_tensors(TENSORS.get(name, TENSORS[self.kind]), folder)
         elif self.kind == "causal":
-            self.rows = self.draw.integers(LEAST_WORD, WORDS, (ROWS, SEQUENCE))
+            self.rows = self.draw.integers(LEAST_WORD, WORDS, (ROWS, self.length or SEQUENCE))
             self.rows.astype(np.uint16).tofile(os.path.join(folder, "tokens.bin"))
+            if self.length:
+                self.fixed, self.settings = self.FIXED, [f"data.sequence_length={self.length}"]
         else:
             self.make_texts(folder)
 
@@ -310,7 +314,7 @@ class Samples:
         if self.kind in ("tags", "masked"):
             self.settings.append(f'model.config={{"num_labels": {WORDS if self.kind == "masked" else LABELS}}}')
         if self.length:
-            self.fixed = ("input_ids", "attention_mask", "labels")
+            self.fixed = self.FIXED
 
     def make_tensors(self, sizes, folder):
         draw = torch.Generator().manual_seed(5)

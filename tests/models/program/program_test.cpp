@@ -78,6 +78,28 @@ TEST_CASE("the longest samples are those whose positions are in the table", "[pr
   CHECK(most_positions(*cut_program(read_pt2(path()))) == kPositions);
 }
 
+TEST_CASE("ids may pass through slices of all tokens before they are looked up", "[program]") {
+  const auto program = changed([](json& graph) {
+    const auto argument = [](const char* name, const json& value) {
+      return json{{"name", name}, {"arg", value}, {"kind", 1}};
+    };
+    json slice = first_node(graph, "torch.ops.aten.embedding.default");
+    slice["target"] = "torch.ops.aten.slice.Tensor";
+    slice["inputs"] = {argument("self", {{"as_tensor", {{"name", "input_ids"}}}}), argument("dim", {{"as_int", 1}}),
+                       argument("start", {{"as_int", 0}})};
+    slice["outputs"] = {{{"as_tensor", {{"name", "all_ids"}}}}};
+    graph["tensor_values"]["all_ids"] = graph["tensor_values"]["input_ids"];
+    for (auto& node : graph["nodes"])
+      if (node["target"] == "torch.ops.aten.embedding.default")
+        for (auto& input : node["inputs"])
+          if (input["arg"].contains("as_tensor") && input["arg"]["as_tensor"]["name"] == "input_ids")
+            input["arg"]["as_tensor"]["name"] = "all_ids";
+    graph["nodes"].insert(graph["nodes"].begin(), slice);
+  });
+  CHECK(program->vocab_size == kWords);
+  CHECK(program->lookups.size() == 1);  // of positions
+}
+
 TEST_CASE("programs that cannot be cut or trained are refused", "[program]") {
   CHECK_THROWS_WITH(changed([](json& graph) {  // hidden states of sizes that cannot pass
                       for (auto& node : graph["nodes"]) node["metadata"].erase("nn_module_stack");
