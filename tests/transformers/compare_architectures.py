@@ -1,4 +1,4 @@
-"""Trains small random models of about 180 architectures with PyTorch and, as exported programs, with shardline.
+"""Trains small random models of about 190 architectures with PyTorch and, as exported programs, with shardline.
 
     python tests/transformers/compare_architectures.py build/tools/shardline [--name PATTERN ...]
         [--layout "D P T" ...] [--limit SECONDS] [--markdown FILE]
@@ -78,9 +78,10 @@ WAVES = dict(conv_dim=[18, 24], conv_kernel=[5, 3], conv_stride=[3, 2], num_feat
 SQUEEZED = dict(WAVES, squeeze_factor=2)
 SCALED = {"rope_theta": 10000.0, "factor": 2.0, "original_max_position_embeddings": 32}
 LATENT = dict(num_key_value_heads=HEADS, head_dim=4)  # head_dim is that of the rotated part
+SPACES = dict(mamba_n_heads=6, mamba_d_head=16, mamba_d_state=8, mamba_d_conv=3, mamba_chunk_size=8)
 # Keys of a family, and of its variant, in place of those of BASE.
 OWN = {
-    "afmoe": dict(num_shared_experts=1),
+    "afmoe": dict(num_shared_experts=1), "bamba": dict(SPACES, attn_layer_indices=[1]),
     "big_bird": dict(attention_type="original_full"), "bigbird_pegasus": dict(attention_type="original_full"),
     "big_bird/sparse": dict(attention_type="block_sparse", block_size=2, num_random_blocks=1),
     "codegen": dict(n_head=8, n_embd=64), "cohere/norms": dict(use_qk_norm=True),
@@ -88,7 +89,11 @@ OWN = {
                  ffn_config=dict(ffn_hidden_size=28, moe_num_experts=6, moe_top_k=2)),
     "deepseek_v2": LATENT, "deepseek_v3": LATENT, "deepseek_v3/plain": dict(q_lora_rank=None),
     "ernie4_5_moe": dict(moe_layer_end_index=2), "exaone4": dict(sliding_window_pattern=2),
+    "falcon_h1": dict(SPACES, mamba_d_ssm=96),
     "gemma4_text": dict(vocab_size_per_layer_input=WORDS, hidden_size_per_layer_input=12, per_layer_config={}),
+    "gemma4_text/moe": dict(enable_moe_block=True, num_experts=6, top_k_experts=2, moe_intermediate_size=28),
+    "gemma4_text/shared": dict(num_kv_shared_layers=1, use_double_wide_mlp=True, attention_k_eq_v=True,
+                               final_logit_softcapping=30.0),
     "glm4_moe": dict(use_qk_norm=True), "llama/biased": dict(attention_bias=True, mlp_bias=True),
     "llama/odd": dict(hidden_size=45, intermediate_size=77, num_attention_heads=5, num_key_value_heads=1, head_dim=10),
     "llama/yarn": dict(rope_parameters=dict(SCALED, rope_type="yarn")),
@@ -153,12 +158,12 @@ OWN = {
 # By kind: what transformers calls the model (its Auto class, or the end of that), and the families.
 KINDS = {
     "causal": ("CausalLM", """
-        afmoe apertus arcee aria_text bert bert-generation big_bird biogpt bitnet bloom codegen cohere cohere/norms
-        cohere2 ctrl dbrx deepseek_v2 deepseek_v3 deepseek_v3/plain ernie4_5 ernie4_5_moe exaone4 gemma gemma2
-        gemma3_text gemma4_text glm glm4 glm4_moe gpt_oss gptj granite granitemoe helium llama/biased llama/llama3
-        llama/odd llama/yarn minimax_m2 mistral mixtral mpt nemotron olmo olmo/clipped olmo2 olmo3 olmoe openai-gpt
-        opt/350m opt/plain persimmon phi phimoe qwen2_moe qwen3 qwen3_moe roberta seed_oss smollm3 stablelm
-        stablelm/norms starcoder2 xglm"""),
+        afmoe apertus arcee aria_text bamba bert bert-generation big_bird biogpt bitnet bloom codegen cohere
+        cohere/norms cohere2 ctrl dbrx deepseek_v2 deepseek_v3 deepseek_v3/plain ernie4_5 ernie4_5_moe exaone4 falcon
+        falcon_h1 gemma gemma2 gemma3_text gemma4_text gemma4_text/moe gemma4_text/shared glm glm4 glm4_moe gpt_oss
+        gptj granite granitemoe helium llama/biased llama/llama3 llama/odd llama/yarn minimax_m2 mistral mixtral mpt
+        nemotron olmo olmo/clipped olmo2 olmo3 olmoe openai-gpt opt/350m opt/plain persimmon phi phimoe qwen2_moe
+        qwen3 qwen3_moe roberta seed_oss smollm3 stablelm stablelm/norms starcoder2 xglm"""),
     "classes": ("SequenceClassification", """
         albert bert big_bird bloom camembert canine convbert data2vec-text deberta distilbert electra ernie esm eurobert
         flaubert fnet funnel gpt2 ibert layoutlm lilt llama longformer luke megatron-bert mobilebert modernbert mpnet
@@ -196,7 +201,8 @@ TENSORS = {
 WRITING = ("captions", "speech")  # the labels are tokens
 TARGET = 8  # the longest target of these, and the length if sizes are fixed
 # The fixed length of texts whose models take no other, or whose results depend on the padding.
-LENGTHS = {"big_bird/sparse masked": 36, "canine classes": 16, "longt5/local pairs": 12, "pegasus_x pairs": 12,
+LENGTHS = {"bamba causal": 8, "falcon_h1 causal": 8, "big_bird/sparse masked": 36, "canine classes": 16,
+           "longt5/local pairs": 12, "pegasus_x pairs": 12,
            **dict.fromkeys(("convbert classes", "deberta classes", "fnet classes", "funnel classes",
                             "nystromformer classes", "yoso classes"), 12)}
 # The share that T has to split, if it is smaller than for other models.
