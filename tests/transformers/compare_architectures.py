@@ -101,7 +101,7 @@ OWN = {
     "mpt": dict(expansion_ratio=2), "olmo/clipped": dict(clip_qkv=0.05),
     "opt/350m": dict(word_embed_proj_dim=24, do_layer_norm_before=False),
     "opt/plain": dict(layer_norm_elementwise_affine=False, enable_bias=False),
-    "smollm3": dict(no_rope_layers=[1, 0, 1], no_rope_layer_interval=2),
+    "rwkv": dict(attention_hidden_size=HIDDEN), "smollm3": dict(no_rope_layers=[1, 0, 1], no_rope_layer_interval=2),
     "stablelm/norms": dict(qk_layernorm=True, use_parallel_residual=True),
     # encoders, and encoders with decoders
     "albert": dict(embedding_size=24),
@@ -161,9 +161,9 @@ KINDS = {
         afmoe apertus arcee aria_text bamba bert bert-generation big_bird biogpt bitnet bloom codegen cohere
         cohere/norms cohere2 ctrl dbrx deepseek_v2 deepseek_v3 deepseek_v3/plain ernie4_5 ernie4_5_moe exaone4 falcon
         falcon_h1 gemma gemma2 gemma3_text gemma4_text gemma4_text/moe gemma4_text/shared glm glm4 glm4_moe gpt_oss
-        gptj granite granitemoe helium llama/biased llama/llama3 llama/odd llama/yarn minimax_m2 mistral mixtral mpt
-        nemotron olmo olmo/clipped olmo2 olmo3 olmoe openai-gpt opt/350m opt/plain persimmon phi phimoe qwen2_moe
-        qwen3 qwen3_moe roberta seed_oss smollm3 stablelm stablelm/norms starcoder2 xglm"""),
+        gptj granite granitemoe helium llama/biased llama/llama3 llama/odd llama/yarn mamba minimax_m2 mistral mixtral
+        mpt nemotron olmo olmo/clipped olmo2 olmo3 olmoe openai-gpt opt/350m opt/plain persimmon phi phimoe qwen2_moe
+        qwen3 qwen3_moe roberta rwkv seed_oss smollm3 stablelm stablelm/norms starcoder2 xglm"""),
     "classes": ("SequenceClassification", """
         albert bert big_bird bloom camembert canine convbert data2vec-text deberta distilbert electra ernie esm eurobert
         flaubert fnet funnel gpt2 ibert layoutlm lilt llama longformer luke megatron-bert mobilebert modernbert mpnet
@@ -201,8 +201,8 @@ TENSORS = {
 WRITING = ("captions", "speech")  # the labels are tokens
 TARGET = 8  # the longest target of these, and the length if sizes are fixed
 # The fixed length of texts whose models take no other, or whose results depend on the padding.
-LENGTHS = {"bamba causal": 8, "falcon_h1 causal": 8, "big_bird/sparse masked": 36, "canine classes": 16,
-           "longt5/local pairs": 12, "pegasus_x pairs": 12,
+LENGTHS = {"big_bird/sparse masked": 36, "canine classes": 16, "longt5/local pairs": 12, "pegasus_x pairs": 12,
+           **dict.fromkeys(("bamba causal", "falcon_h1 causal", "mamba causal", "rwkv causal"), 8),
            **dict.fromkeys(("convbert classes", "deberta classes", "fnet classes", "funnel classes",
                             "nystromformer classes", "yoso classes"), 12)}
 # The share that T has to split, if it is smaller than for other models.
