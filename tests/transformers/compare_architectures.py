@@ -163,7 +163,7 @@ KINDS = {
         falcon_h1 gemma gemma2 gemma3_text gemma4_text gemma4_text/moe gemma4_text/shared glm glm4 glm4_moe gpt_oss
         gptj granite granitemoe helium llama/biased llama/llama3 llama/odd llama/yarn mamba minimax_m2 mistral mixtral
         mpt nemotron olmo olmo/clipped olmo2 olmo3 olmoe openai-gpt opt/350m opt/plain persimmon phi phimoe qwen2_moe
-        qwen3 qwen3_moe roberta rwkv seed_oss smollm3 stablelm stablelm/norms starcoder2 xglm"""),
+        qwen3 qwen3_moe roberta rwkv seed_oss smollm3 stablelm stablelm/norms starcoder2 xglm xlstm"""),
     "classes": ("SequenceClassification", """
         albert bert big_bird bloom camembert canine convbert data2vec-text deberta distilbert electra ernie esm eurobert
         flaubert fnet funnel gpt2 ibert layoutlm lilt llama longformer luke megatron-bert mobilebert modernbert mpnet
@@ -202,7 +202,7 @@ WRITING = ("captions", "speech")  # the labels are tokens
 TARGET = 8  # the longest target of these, and the length if sizes are fixed
 # The fixed length of texts whose models take no other, or whose results depend on the padding.
 LENGTHS = {"big_bird/sparse masked": 36, "canine classes": 16, "longt5/local pairs": 12, "pegasus_x pairs": 12,
-           **dict.fromkeys(("bamba causal", "falcon_h1 causal", "mamba causal", "rwkv causal"), 8),
+           **dict.fromkeys(("bamba causal", "falcon_h1 causal", "mamba causal", "rwkv causal", "xlstm causal"), 8),
            **dict.fromkeys(("convbert classes", "deberta classes", "fnet classes", "funnel classes",
                             "nystromformer classes", "yoso classes"), 12)}
 # The share that T has to split, if it is smaller than for other models.
