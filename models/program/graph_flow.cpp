@@ -118,8 +118,14 @@ std::string functional_name(const GraphNode& node) {
 int GraphFlow::origin(const Graph& graph, int value) const {
   static const std::set<std::string> forms = {"aten::view", "aten::reshape",   "aten::flatten",   "aten::to",
                                               "aten::t",    "aten::transpose", "aten::contiguous"};
-  while (value >= 0 && producer[value] >= 0 && forms.contains(graph.nodes[producer[value]].name))
-    value = graph.nodes[producer[value]].arguments[0].value;
+  while (value >= 0 && producer[value] >= 0) {
+    const GraphNode& node = graph.nodes[producer[value]];
+    const int before = node.arguments.empty() ? -1 : node.arguments[0].value;
+    const bool is_whole_slice =
+        node.name == "aten::slice" && before >= 0 && graph.values[before].sizes == graph.values[value].sizes;
+    if (!is_whole_slice && !forms.contains(node.name)) break;
+    value = before;
+  }
   return value;
 }
 

@@ -16,7 +16,7 @@ struct GraphFlow {
   std::map<int, std::vector<int>> changes;  // by storage: the nodes that change it in place, in order
   std::vector<bool> is_trained;             // by value: depends on parameters or on random numbers
 
-  // The value before calls that change only its form or the order of its dimensions.
+  // The value before calls that change only its form or the order of its dimensions, or slice all of it.
   int origin(const Graph& graph, int value) const;
 
   // The nodes before node `end` that change the memory of this value.

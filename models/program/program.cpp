@@ -31,6 +31,7 @@ class Cutter {
     make_calls_functional(program_->archive.graph);
     make_gelu_calls(program_->archive.graph, program_->archive.constants);
     make_views_reshapes(program_->archive.graph);
+    take_sizes_of_ids();
     program_->flow = flow_of(graph());
   }
 
@@ -83,6 +84,21 @@ class Cutter {
     throw ConfigError(cat(archive.place(), ": ", what, "; ", archive.verb(), " ", wanted));
   }
 
+  // Numbers that are sizes of input_ids are taken from these, so that no layer needs an earlier one's tensor for them.
+  void take_sizes_of_ids() {
+    const auto* ids = program_->argument(kIdsArgument);
+    const auto known = ids ? value(ids->value).sizes : std::vector<GraphSize>();
+    for (auto& node : program_->archive.graph.nodes) {
+      if (node.text() != "aten::sym_size.int" || program_->input_of(node.arguments[0].value)) continue;
+      const auto& sizes = value(node.arguments[0].value).sizes;
+      const int64_t place = node.arguments[1].constant.toInt();
+      const auto same = std::ranges::find(known, sizes.at(place < 0 ? place + sizes.size() : place));
+      if (same == known.end() || same->expression.empty()) continue;
+      node.arguments[0].value = ids->value;
+      node.arguments[1].constant = int64_t{same - known.begin()};
+    }
+  }
+
   // Finds the values that depend on parameters only through arithmetic and lookups of things other than tokens, or that
   // do not depend on the arguments.
   void find_light_values() {
@@ -92,7 +108,8 @@ class Cutter {
     for (const auto& input : graph().inputs) is_alone[input.value] = input.kind != GraphInput::Kind::user;
     for (const auto& node : graph().nodes) {
       bool alone = node.name != kAttention && node.name != kDropout, light = alone && !is_product(node.name);
-      if (node.name == kLookup) light &= origin(node.arguments[place_of_argument(node, "indices")].value) != ids;
+      if (node.name == kLookup)
+        light &= flow().origin(graph(), node.arguments[place_of_argument(node, "indices")].value) != ids;
       for (const auto& argument : node.arguments)
         visit_values(argument, [&](int used) {
           light = light && is_light_[used];
@@ -314,9 +331,8 @@ class Cutter {
   std::vector<int> find_logits() const {
     if (!use_.loss_logits.empty()) return {named_output("/model/loss/logits", use_.loss_logits, 2)};
     const size_t wanted = use_.predicts == Predicts::span ? 2 : 1;
-    const auto names = wanted == 2 ? std::vector{"start_logits", "end_logits"} : std::vector{"logits"};
     std::vector<int> found;
-    for (const char* name : names)
+    for (const char* name : wanted == 2 ? std::vector{"start_logits", "end_logits"} : std::vector{"logits"})
       if (const auto number = output(name); number && is_floating(*number)) found.push_back(*number);
     if (found.size() == wanted) return found;
     found.clear();
@@ -362,8 +378,6 @@ class Cutter {
     program_->loss = loss_terms(graph(), flow(), scalar);
   }
 
-  int origin(int number) const { return flow().origin(graph(), number); }
-
   static std::string joined(const std::set<int64_t>& numbers) {
     std::string text;
     for (const int64_t number : numbers) text += cat(text.empty() ? "" : ", ", number);
@@ -395,12 +409,12 @@ class Cutter {
       const GraphNode& node = graph().nodes[i];
       const bool compares = node.name == "aten::eq" || node.name == "aten::ne";
       if (compares && ids >= 0 && node.overload == "Scalar" && node.arguments[0].value >= 0 &&
-          origin(node.arguments[0].value) == ids && node.arguments[1].constant.isInt())
+          flow().origin(graph(), node.arguments[0].value) == ids && node.arguments[1].constant.isInt())
         compared.insert(node.arguments[1].constant.toInt());
       const auto [table, indices] = table_and_indices(node);
       if (table < 0 || indices < 0 || value(table).sizes.empty()) continue;
       const int64_t rows = value(table).sizes[0].number;
-      if (ids >= 0 && origin(indices) == ids) {
+      if (ids >= 0 && flow().origin(graph(), indices) == ids) {
         program_->vocab_size = rows;
         const auto of_table =
             node.name == kLookup ? node.arguments[place_of_argument(node, "padding_idx")].constant : c10::IValue();
@@ -444,9 +458,8 @@ class Cutter {
   }
 
   std::vector<int> border_of(const GraphPart& part) const {
-    std::vector<int> border;
-    for (const int number : part.inputs)
-      if (flow().producer[number] >= 0) border.push_back(number);
+    std::vector<int> border = part.inputs;
+    std::erase_if(border, [this](int number) { return flow().producer[number] < 0; });
     return border;
   }
 

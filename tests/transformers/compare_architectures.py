@@ -1,4 +1,4 @@
-"""Trains small random models of about 180 architectures with PyTorch and, as exported programs, with shardline.
+"""Trains small random models of about 190 architectures with PyTorch and, as exported programs, with shardline.
 
     python tests/transformers/compare_architectures.py build/tools/shardline [--name PATTERN ...]
         [--layout "D P T" ...] [--limit SECONDS] [--markdown FILE]
@@ -78,9 +78,10 @@ WAVES = dict(conv_dim=[18, 24], conv_kernel=[5, 3], conv_stride=[3, 2], num_feat
 SQUEEZED = dict(WAVES, squeeze_factor=2)
 SCALED = {"rope_theta": 10000.0, "factor": 2.0, "original_max_position_embeddings": 32}
 LATENT = dict(num_key_value_heads=HEADS, head_dim=4)  # head_dim is that of the rotated part
+SPACES = dict(mamba_n_heads=6, mamba_d_head=16, mamba_d_state=8, mamba_d_conv=3, mamba_chunk_size=8)
 # Keys of a family, and of its variant, in place of those of BASE.
 OWN = {
-    "afmoe": dict(num_shared_experts=1),
+    "afmoe": dict(num_shared_experts=1), "bamba": dict(SPACES, attn_layer_indices=[1]),
     "big_bird": dict(attention_type="original_full"), "bigbird_pegasus": dict(attention_type="original_full"),
     "big_bird/sparse": dict(attention_type="block_sparse", block_size=2, num_random_blocks=1),
     "codegen": dict(n_head=8, n_embd=64), "cohere/norms": dict(use_qk_norm=True),
@@ -88,6 +89,11 @@ OWN = {
                  ffn_config=dict(ffn_hidden_size=28, moe_num_experts=6, moe_top_k=2)),
     "deepseek_v2": LATENT, "deepseek_v3": LATENT, "deepseek_v3/plain": dict(q_lora_rank=None),
     "ernie4_5_moe": dict(moe_layer_end_index=2), "exaone4": dict(sliding_window_pattern=2),
+    "falcon_h1": dict(SPACES, mamba_d_ssm=96),
+    "gemma4_text": dict(vocab_size_per_layer_input=WORDS, hidden_size_per_layer_input=12, per_layer_config={}),
+    "gemma4_text/moe": dict(enable_moe_block=True, num_experts=6, top_k_experts=2, moe_intermediate_size=28),
+    "gemma4_text/shared": dict(num_kv_shared_layers=1, use_double_wide_mlp=True, attention_k_eq_v=True,
+                               final_logit_softcapping=30.0),
     "glm4_moe": dict(use_qk_norm=True), "llama/biased": dict(attention_bias=True, mlp_bias=True),
     "llama/odd": dict(hidden_size=45, intermediate_size=77, num_attention_heads=5, num_key_value_heads=1, head_dim=10),
     "llama/yarn": dict(rope_parameters=dict(SCALED, rope_type="yarn")),
@@ -95,7 +101,7 @@ OWN = {
     "mpt": dict(expansion_ratio=2), "olmo/clipped": dict(clip_qkv=0.05),
     "opt/350m": dict(word_embed_proj_dim=24, do_layer_norm_before=False),
     "opt/plain": dict(layer_norm_elementwise_affine=False, enable_bias=False),
-    "smollm3": dict(no_rope_layers=[1, 0, 1], no_rope_layer_interval=2),
+    "rwkv": dict(attention_hidden_size=HIDDEN), "smollm3": dict(no_rope_layers=[1, 0, 1], no_rope_layer_interval=2),
     "stablelm/norms": dict(qk_layernorm=True, use_parallel_residual=True),
     # encoders, and encoders with decoders
     "albert": dict(embedding_size=24),
@@ -152,12 +158,12 @@ OWN = {
 # By kind: what transformers calls the model (its Auto class, or the end of that), and the families.
 KINDS = {
     "causal": ("CausalLM", """
-        afmoe apertus arcee aria_text bert bert-generation big_bird biogpt bitnet bloom codegen cohere cohere/norms
-        cohere2 ctrl dbrx deepseek_v2 deepseek_v3 deepseek_v3/plain ernie4_5 ernie4_5_moe exaone4 gemma gemma2
-        gemma3_text glm glm4 glm4_moe gpt_oss gptj granite granitemoe helium llama/biased llama/llama3
-        llama/odd llama/yarn minimax_m2 mistral mixtral mpt nemotron olmo olmo/clipped olmo2 olmo3 olmoe openai-gpt
-        opt/350m opt/plain persimmon phi phimoe qwen2_moe qwen3 qwen3_moe roberta seed_oss smollm3 stablelm
-        stablelm/norms starcoder2 xglm"""),
+        afmoe apertus arcee aria_text bamba bert bert-generation big_bird biogpt bitnet bloom codegen cohere
+        cohere/norms cohere2 ctrl dbrx deepseek_v2 deepseek_v3 deepseek_v3/plain ernie4_5 ernie4_5_moe exaone4 falcon
+        falcon_h1 gemma gemma2 gemma3_text gemma4_text gemma4_text/moe gemma4_text/shared glm glm4 glm4_moe gpt_oss
+        gptj granite granitemoe helium llama/biased llama/llama3 llama/odd llama/yarn mamba minimax_m2 mistral mixtral
+        mpt nemotron olmo olmo/clipped olmo2 olmo3 olmoe openai-gpt opt/350m opt/plain persimmon phi phimoe qwen2_moe
+        qwen3 qwen3_moe roberta rwkv seed_oss smollm3 stablelm stablelm/norms starcoder2 xglm xlstm"""),
     "classes": ("SequenceClassification", """
         albert bert big_bird bloom camembert canine convbert data2vec-text deberta distilbert electra ernie esm eurobert
         flaubert fnet funnel gpt2 ibert layoutlm lilt llama longformer luke megatron-bert mobilebert modernbert mpnet
@@ -196,10 +202,11 @@ WRITING = ("captions", "speech")  # the labels are tokens
 TARGET = 8  # the longest target of these, and the length if sizes are fixed
 # The fixed length of texts whose models take no other, or whose results depend on the padding.
 LENGTHS = {"big_bird/sparse masked": 36, "canine classes": 16, "longt5/local pairs": 12, "pegasus_x pairs": 12,
+           **dict.fromkeys(("bamba causal", "falcon_h1 causal", "mamba causal", "rwkv causal", "xlstm causal"), 8),
            **dict.fromkeys(("convbert classes", "deberta classes", "fnet classes", "funnel classes",
                             "nystromformer classes", "yoso classes"), 12)}
 # The share that T has to split, if it is smaller than for other models.
-SHARES = {"deberta classes": 0.85, "deberta-v2 masked": 0.85, "t5gemma pairs": 0.85}
+SHARES = {"deberta classes": 0.85, "deberta-v2 masked": 0.85}
 # Patterns of the messages of architectures that do not train.
 REASONS = {
     "not exported: GuardOnDataDependentSymNode":
@@ -210,7 +217,7 @@ REASONS = {
         "levit images, mobilevit images, regnet images, resnet images, patchtst/batch-norm series",
     "refused: .* changes the sizes of a tensor in place": "big_bird/sparse masked",
     "refused: .* does not look up its input_ids in a table":
-        "canine classes, flaubert classes, xlm classes, xlnet classes",
+        "canine classes",
     "refused: .* needs the value .* of an earlier one": "funnel classes",
     "refused: .* depends on padding after it": "mobilebert classes",
 }
@@ -264,6 +271,7 @@ def make_model(family, kind):
 class Samples:
     """The rows of an architecture, written to a file for shardline, and the model's arguments for some of them."""
     settings, fixed = (), ()  # of shardline's config; arguments of which only the batch is dynamic
+    FIXED = ("input_ids", "attention_mask", "labels")  # of texts of one length
 
     def __init__(self, name, model, folder):
         self.kind, self.length = name.split()[1], LENGTHS.get(name)
@@ -272,8 +280,10 @@ class Samples:
         if self.kind in TENSORS:
             self.make_tensors(TENSORS.get(name, TENSORS[self.kind]), folder)
         elif self.kind == "causal":
-            self.rows = self.draw.integers(LEAST_WORD, WORDS, (ROWS, SEQUENCE))
+            self.rows = self.draw.integers(LEAST_WORD, WORDS, (ROWS, self.length or SEQUENCE))
             self.rows.astype(np.uint16).tofile(os.path.join(folder, "tokens.bin"))
+            if self.length:
+                self.fixed, self.settings = self.FIXED, [f"data.sequence_length={self.length}"]
         else:
             self.make_texts(folder)
 
@@ -310,7 +320,7 @@ class Samples:
         if self.kind in ("tags", "masked"):
             self.settings.append(f'model.config={{"num_labels": {WORDS if self.kind == "masked" else LABELS}}}')
         if self.length:
-            self.fixed = ("input_ids", "attention_mask", "labels")
+            self.fixed = self.FIXED
 
     def make_tensors(self, sizes, folder):
         draw = torch.Generator().manual_seed(5)

@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "core/error.h"
+#include "core/number_text.h"
 
 namespace shardline {
 
@@ -32,7 +33,7 @@ ModelSpec ProgramSpecs::split(int ranks, const SplitChoices& choices, bool divid
   const auto [made, is_new] = made_->try_emplace(key);
   if (is_new) made->second = spec_of_program(program_, traced_length_, split);
   ModelSpec spec = made->second;
-  spec.variant = cat(100 * split->share, " % of the products with weights are split");
+  spec.variant = format_decimals(100 * split->share, 1) + " % of the products with weights are split";
   if (divides_rows && program_->has_target()) spec.variant += "; rows are divided between layers, not inside them";
   for (size_t layer = 0; layer < spec.layers.size(); ++layer) {
     spec.layers[layer].units = split->units[layer];

@@ -78,6 +78,58 @@ TEST_CASE("the longest samples are those whose positions are in the table", "[pr
   CHECK(most_positions(*cut_program(read_pt2(path()))) == kPositions);
 }
 
+TEST_CASE("ids may pass through slices of all tokens before they are looked up", "[program]") {
+  const auto program = changed([](json& graph) {
+    const auto argument = [](const char* name, const json& value) {
+      return json{{"name", name}, {"arg", value}, {"kind", 1}};
+    };
+    json slice = first_node(graph, "torch.ops.aten.embedding.default");
+    slice["target"] = "torch.ops.aten.slice.Tensor";
+    slice["inputs"] = {argument("self", {{"as_tensor", {{"name", "input_ids"}}}}), argument("dim", {{"as_int", 1}}),
+                       argument("start", {{"as_int", 0}})};
+    slice["outputs"] = {{{"as_tensor", {{"name", "all_ids"}}}}};
+    graph["tensor_values"]["all_ids"] = graph["tensor_values"]["input_ids"];
+    for (auto& node : graph["nodes"])
+      if (node["target"] == "torch.ops.aten.embedding.default")
+        for (auto& input : node["inputs"])
+          if (input["arg"].contains("as_tensor") && input["arg"]["as_tensor"]["name"] == "input_ids")
+            input["arg"]["as_tensor"]["name"] = "all_ids";
+    graph["nodes"].insert(graph["nodes"].begin(), slice);
+  });
+  CHECK(program->vocab_size == kWords);
+  CHECK(program->lookups.size() == 1);  // of positions
+}
+
+TEST_CASE("the length of a hidden state is that of the ids in later layers", "[program]") {
+  const auto program = changed([](json& graph) {
+    const auto argument = [](const char* name, const json& value) {
+      return json{{"name", name}, {"arg", value}, {"kind", 1}};
+    };
+    auto& nodes = graph["nodes"];
+    json size = first_node(graph, "torch.ops.aten.sym_size.int");
+    graph["sym_int_values"]["hidden_length"] =
+        graph["sym_int_values"][size["outputs"][0]["as_sym_int"]["as_name"].get<std::string>()];
+    size["inputs"][0]["arg"] = first_node(graph, "torch.ops.aten.add.Tensor")["outputs"][0];  // words and places
+    size["outputs"][0]["as_sym_int"]["as_name"] = "hidden_length";
+    json& last = *std::find_if(nodes.rbegin(), nodes.rend(),
+                               [](const json& node) { return node["target"] == "torch.ops.aten.matmul.default"; });
+    json reshape = last;
+    const std::string hidden = last["inputs"][1]["arg"]["as_tensor"]["name"];
+    reshape["target"] = "torch.ops.aten.reshape.default";
+    reshape["inputs"] = {
+        argument("self", last["inputs"][1]["arg"]),
+        argument("shape", {{"as_sym_ints", {{{"as_int", -1}}, {{"as_name", "hidden_length"}}, {{"as_int", 4}}}}})};
+    reshape["outputs"] = {{{"as_tensor", {{"name", "reshaped"}}}}};
+    graph["tensor_values"]["reshaped"] = graph["tensor_values"][hidden];
+    last["inputs"][1]["arg"]["as_tensor"]["name"] = "reshaped";
+    const auto place = [&](const json& node) { return std::ranges::find(nodes, node); };
+    nodes.insert(place(json(last)), reshape);
+    nodes.insert(place(json(first_node(graph, "torch.ops.aten.add.Tensor"))) + 1, size);
+  });
+  for (size_t i = 1; i < program->layers.size(); ++i) CHECK(program->layers[i].border.size() == 1);
+  CHECK(std::ranges::count(calls(*program, program->layers[2].part), "aten::reshape") == 1);
+}
+
 TEST_CASE("programs that cannot be cut or trained are refused", "[program]") {
   CHECK_THROWS_WITH(changed([](json& graph) {  // hidden states of sizes that cannot pass
                       for (auto& node : graph["nodes"]) node["metadata"].erase("nn_module_stack");
