@@ -219,4 +219,19 @@ void make_views_reshapes(Graph& graph) {
   }
 }
 
+void take_sizes_from(Graph& graph, int value) {
+  const std::vector<GraphSize>& known = graph.values[value].sizes;
+  for (auto& node : graph.nodes) {
+    if (node.text() != "aten::sym_size.int") continue;
+    const int sized = node.arguments[0].value;
+    if (std::ranges::find(graph.inputs, sized, &GraphInput::value) != graph.inputs.end()) continue;
+    const std::vector<GraphSize>& sizes = graph.values[sized].sizes;
+    const int64_t place = node.arguments[1].constant.toInt();
+    const auto same = std::ranges::find(known, sizes.at(place < 0 ? place + sizes.size() : place));
+    if (same == known.end() || same->expression.empty()) continue;
+    node.arguments[0].value = value;
+    node.arguments[1].constant = int64_t{same - known.begin()};
+  }
+}
+
 }  // namespace shardline

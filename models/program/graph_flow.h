@@ -47,6 +47,9 @@ void make_idle_dropouts_aliases(Graph& graph);
 // other strides here than in the export, with which a view may be impossible.
 void make_views_reshapes(Graph& graph);
 
+// Takes symbolic sizes that this value has, too, from it instead of from the results of calls.
+void take_sizes_from(Graph& graph, int value);
+
 template <class Visit>
 void visit_values(const GraphArgument& argument, const Visit& visit) {
   if (argument.value >= 0) visit(argument.value);

@@ -31,7 +31,8 @@ class Cutter {
     make_calls_functional(program_->archive.graph);
     make_gelu_calls(program_->archive.graph, program_->archive.constants);
     make_views_reshapes(program_->archive.graph);
-    take_sizes_of_ids();
+    // No layer needs an earlier one's tensor for the length of the ids.
+    if (const auto* ids = program_->argument(kIdsArgument)) take_sizes_from(program_->archive.graph, ids->value);
     program_->flow = flow_of(graph());
   }
 
@@ -82,21 +83,6 @@ class Cutter {
   [[noreturn]] void refuse(const std::string& what, const std::string& wanted) const {
     const Pt2Archive& archive = program_->archive;
     throw ConfigError(cat(archive.place(), ": ", what, "; ", archive.verb(), " ", wanted));
-  }
-
-  // Numbers that are sizes of input_ids are taken from these, so that no layer needs an earlier one's tensor for them.
-  void take_sizes_of_ids() {
-    const auto* ids = program_->argument(kIdsArgument);
-    const auto known = ids ? value(ids->value).sizes : std::vector<GraphSize>();
-    for (auto& node : program_->archive.graph.nodes) {
-      if (node.text() != "aten::sym_size.int" || program_->input_of(node.arguments[0].value)) continue;
-      const auto& sizes = value(node.arguments[0].value).sizes;
-      const int64_t place = node.arguments[1].constant.toInt();
-      const auto same = std::ranges::find(known, sizes.at(place < 0 ? place + sizes.size() : place));
-      if (same == known.end() || same->expression.empty()) continue;
-      node.arguments[0].value = ids->value;
-      node.arguments[1].constant = int64_t{same - known.begin()};
-    }
   }
 
   // Finds the values that depend on parameters only through arithmetic and lookups of things other than tokens, or that
