@@ -202,7 +202,13 @@ std::shared_ptr<const ExportedModel> shared_traced(const Config& config, const H
   auto& entry = open[key];
   auto made = entry.lock();
   if (!made) entry = made = traced(config, model, files);
-  return made;
+  if (!made->program->buffers) return made;
+  // Runs of one process may be at different steps, and continue from different checkpoints: each has its own states of
+  // buffers, and everything else in common.
+  const auto own = std::make_shared<Program>(*made->program);
+  own->buffers = cut_program(own->archive, own->use)->buffers;
+  const auto* copy = new ExportedModel{own, ProgramSpecs(own, traced_length(config))};
+  return {copy, [made](const ExportedModel* one) { delete one; }};
 }
 
 // Opens the modules whose description has been read.

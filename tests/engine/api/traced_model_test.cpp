@@ -18,6 +18,7 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "engine/api/registry.h"
 #include "include/shardline/nn.h"
@@ -517,6 +518,30 @@ TEST_CASE("a traced module can be trained in the program's own loop") {
   const double before = trainer.step(ids).loss;
   for (int i = 0; i < 15; ++i) trainer.step(ids);
   CHECK(trainer.step(ids).loss < 0.9 * before);
+}
+
+TEST_CASE("a Trainer that continues with other buffers does not change those of another Trainer") {
+  const RunFolder folder("traced-trainers");
+  const json model = {{"model", {{"config", {{"model_type", "counting-net"}}}}}};
+  run(folder, model, "one");
+  run(folder,
+      {{"model", {{"path", folder / "one"}, {"config", nullptr}}},
+       {"training", {{"save_strategy", "steps"}, {"save_steps", 1}}}},
+      "next");  // its buffers begin with those after four steps
+  const json config = {{"model", {{"config", {{"model_type", "counting-net"}, {"width", 8}}}}},
+                       {"data", {{"sequence_length", 8}}},
+                       {"training", {{"global_batch_size", 4}, {"max_steps", 20}, {"learning_rate", 0.01}}},
+                       {"runtime", {{"device", "cpu"}, {"threads_per_rank", 1}}}};
+  const Tensor ids = at::arange(32).view({4, 8});
+  const auto losses = [&](bool beside_another) {
+    Trainer trainer(config.dump());
+    std::optional<Trainer> continued;
+    if (beside_another) continued.emplace(config.dump()).resume(folder / "next/checkpoint-1");
+    std::vector<double> all;
+    for (int i = 0; i < 3; ++i) all.push_back(trainer.step(ids).loss);
+    return all;
+  };
+  CHECK(losses(true) == losses(false));
 }
 
 TEST_CASE("configs that do not fit a traced module are refused") {
