@@ -113,6 +113,15 @@ std::string functional_name(const GraphNode& node) {
   return name;
 }
 
+// The size that a call of sym_size reads; null for other calls.
+const GraphSize* size_of_call(const Graph& graph, const GraphNode& node) {
+  if (node.text() != "aten::sym_size.int" || node.arguments[0].value < 0 || !node.arguments[1].constant.isInt())
+    return nullptr;
+  const std::vector<GraphSize>& sizes = graph.values[node.arguments[0].value].sizes;
+  const int64_t place = node.arguments[1].constant.toInt(), counted = place < 0 ? place + std::ssize(sizes) : place;
+  return counted >= 0 && counted < std::ssize(sizes) ? &sizes[counted] : nullptr;
+}
+
 }  // namespace
 
 int GraphFlow::origin(const Graph& graph, int value) const {
@@ -219,16 +228,30 @@ void make_views_reshapes(Graph& graph) {
   }
 }
 
+void make_fixed_sizes_numbers(Graph& graph) {
+  std::map<int, int64_t> fixed;  // by value
+  const auto replace = [&](GraphArgument& argument, const auto& self) -> void {
+    if (const auto size = fixed.find(argument.value); size != fixed.end() && argument.as == GraphArgument::As::given) {
+      argument.value = -1;
+      argument.constant = size->second;
+    }
+    for (auto& item : argument.items) self(item, self);
+  };
+  for (auto& node : graph.nodes) {
+    for (auto& argument : node.arguments) replace(argument, replace);
+    if (const auto* size = size_of_call(graph, node); size && size->expression.empty())
+      fixed[node.results[0].value] = size->number;
+  }
+}
+
 void take_sizes_from(Graph& graph, int value) {
   const std::vector<GraphSize>& known = graph.values[value].sizes;
   for (auto& node : graph.nodes) {
-    if (node.text() != "aten::sym_size.int") continue;
-    const int sized = node.arguments[0].value;
-    if (std::ranges::find(graph.inputs, sized, &GraphInput::value) != graph.inputs.end()) continue;
-    const std::vector<GraphSize>& sizes = graph.values[sized].sizes;
-    const int64_t place = node.arguments[1].constant.toInt();
-    const auto same = std::ranges::find(known, sizes.at(place < 0 ? place + sizes.size() : place));
-    if (same == known.end() || same->expression.empty()) continue;
+    const auto* size = size_of_call(graph, node);
+    if (!size || size->expression.empty()) continue;
+    if (std::ranges::find(graph.inputs, node.arguments[0].value, &GraphInput::value) != graph.inputs.end()) continue;
+    const auto same = std::ranges::find(known, *size);
+    if (same == known.end()) continue;
     node.arguments[0].value = value;
     node.arguments[1].constant = int64_t{same - known.begin()};
   }

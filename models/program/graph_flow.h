@@ -47,6 +47,9 @@ void make_idle_dropouts_aliases(Graph& graph);
 // other strides here than in the export, with which a view may be impossible.
 void make_views_reshapes(Graph& graph);
 
+// Replaces sizes that are the same for all inputs by numbers, so that nothing needs the tensors for them.
+void make_fixed_sizes_numbers(Graph& graph);
+
 // Takes symbolic sizes that this value has, too, from it instead of from the results of calls.
 void take_sizes_from(Graph& graph, int value);
 

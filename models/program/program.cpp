@@ -31,6 +31,7 @@ class Cutter {
     make_calls_functional(program_->archive.graph);
     make_gelu_calls(program_->archive.graph, program_->archive.constants);
     make_views_reshapes(program_->archive.graph);
+    make_fixed_sizes_numbers(program_->archive.graph);
     // No layer needs an earlier one's tensor for the length of the ids.
     if (const auto* ids = program_->argument(kIdsArgument)) take_sizes_from(program_->archive.graph, ids->value);
     program_->flow = flow_of(graph());

@@ -130,6 +130,35 @@ TEST_CASE("the length of a hidden state is that of the ids in later layers", "[p
   CHECK(std::ranges::count(calls(*program, program->layers[2].part), "aten::reshape") == 1);
 }
 
+TEST_CASE("a size of a hidden state that is fixed is a number in later layers", "[program]") {
+  const auto program = changed([](json& graph) {
+    auto& nodes = graph["nodes"];
+    const json hidden = first_node(graph, "torch.ops.aten.add.Tensor")["outputs"][0];  // words and places
+    json size = first_node(graph, "torch.ops.aten.sym_size.int");
+    size["inputs"][0]["arg"] = hidden;
+    size["inputs"][1]["arg"] = {{"as_int", -1}};
+    graph["sym_int_values"]["features"] =
+        graph["sym_int_values"][size["outputs"][0]["as_sym_int"]["as_name"].get<std::string>()];
+    size["outputs"][0]["as_sym_int"]["as_name"] = "features";
+    json& last = *std::find_if(nodes.rbegin(), nodes.rend(),
+                               [](const json& node) { return node["target"] == "torch.ops.aten.matmul.default"; });
+    json sum = last;
+    const std::string given = last["inputs"][1]["arg"]["as_tensor"]["name"];
+    sum["target"] = "torch.ops.aten.unflatten.int";
+    sum["inputs"] = {{{"name", "self"}, {"arg", last["inputs"][1]["arg"]}, {"kind", 1}},
+                     {{"name", "dim"}, {"arg", {{"as_int", -1}}}, {"kind", 1}},
+                     {{"name", "sizes"}, {"arg", {{"as_sym_ints", {{{"as_name", "features"}}}}}}, {"kind", 1}}};
+    sum["outputs"] = {{{"as_tensor", {{"name", "same"}}}}};
+    graph["tensor_values"]["same"] = graph["tensor_values"][given];
+    last["inputs"][1]["arg"]["as_tensor"]["name"] = "same";
+    nodes.insert(std::ranges::find(nodes, json(last)), sum);
+    nodes.insert(std::ranges::find(nodes, json(first_node(graph, "torch.ops.aten.add.Tensor"))) + 1, size);
+  });
+  for (size_t i = 1; i < program->layers.size(); ++i) CHECK(program->layers[i].border.size() == 1);
+  CHECK(std::ranges::count(calls(*program, program->layers[2].part), "aten::unflatten") == 1);
+  CHECK(std::ranges::count(calls(*program, program->layers[2].part), "aten::sym_size") == 0);
+}
+
 TEST_CASE("programs that cannot be cut or trained are refused", "[program]") {
   CHECK_THROWS_WITH(changed([](json& graph) {  // hidden states of sizes that cannot pass
                       for (auto& node : graph["nodes"]) node["metadata"].erase("nn_module_stack");
