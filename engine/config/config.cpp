@@ -1,5 +1,6 @@
 #include "engine/config/config.h"
 
+#include <algorithm>
 #include <set>
 
 #include "core/error.h"
@@ -123,6 +124,14 @@ void check_between_keys(Readers& readers, const Config& config, Purpose purpose)
         configured_world_size(config) / (config.smp.pipeline_parallel_degree * config.smp.tensor_parallel_degree));
 }
 
+// Commands that do not train need not be told how long samples are: those of a model with few positions are shorter.
+void fit_default_length(Readers& readers, Config& config) {
+  if (readers.data.peek("sequence_length") || !readers.model.clean() || !readers.data.clean()) return;
+  const auto model = described_model(config.model, head_choice(config));
+  if (model && model->mistakes.empty())
+    config.data.sequence_length = std::min<int64_t>(config.data.sequence_length, model->max_positions);
+}
+
 Config read_document(const JsonDocument& document, Purpose purpose) {
   Config config;
   Readers readers = open_sections(document);
@@ -134,6 +143,7 @@ Config read_document(const JsonDocument& document, Purpose purpose) {
   for (JsonReader* section :
        {&readers.model, &readers.data, &readers.training, &readers.smp, &readers.mpi, &readers.runtime})
     section->report_unknown_keys();
+  if (purpose == Purpose::other) fit_default_length(readers, config);
   if (!a_section_may_be_missing) check_between_keys(readers, config, purpose);
   readers.root.throw_problems();
   return config;

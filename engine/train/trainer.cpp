@@ -8,6 +8,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
+#include <filesystem>
 
 #include "core/comm/clock.h"
 #include "core/device/accelerator.h"
@@ -46,6 +47,12 @@ StageLayers build_stage(const TrainerParts& parts, StageParameters& parameters, 
   stage.choices.offload.enabled = trains && stage.choices.offload.enabled;
   stage.waits_for_device = parts.timed;
   stage.offload_directory = parts.config.smp.offload_path.value_or(parts.config.output_dir);
+  if (stage.choices.offload.enabled && !parts.config.smp.offload_path) {
+    // Commands that save nothing have not created output_dir, and a Trainer may have none.
+    if (stage.offload_directory.empty()) stage.offload_directory = ".";
+    std::error_code seen_when_the_file_is_made;
+    std::filesystem::create_directories(stage.offload_directory, seen_when_the_file_is_made);
+  }
   for (size_t i = 0; i < stage.layers.size(); ++i) {
     if (parts.plan.stage_of_layer[i] != parts.groups.coordinates.p) continue;
     const LayerSpec& spec = parts.model.spec.layers[i];

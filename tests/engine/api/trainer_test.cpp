@@ -137,6 +137,17 @@ TEST_CASE("a language model's labels are its ids, unless others are given") {
   CHECK_THROWS_WITH(none.step(ids, labels), Contains("no token to predict"));
 }
 
+TEST_CASE("a trainer offloads to an output directory that does not exist yet, or to the current one") {
+  const RunFolder folder("trainer-offload");
+  const at::Tensor ids = at::arange(32).view({4, 8}).remainder(31);
+  const json offload = {{"smp_options", {{"offload_activations", true}, {"activation_checkpointing", "each"}}}};
+  json saved = offload;
+  saved["output_dir"] = folder / "new/out";
+  const double loss = Trainer(words()).step(ids).loss;
+  CHECK(Trainer(words(offload)).step(ids).loss == loss);
+  CHECK(Trainer(words(saved)).step(ids).loss == loss);
+}
+
 TEST_CASE("a trainer does not predict with a built-in language model, which keeps no logits") {
   Trainer language(words());
   CHECK_THROWS_WITH(language.predict(at::arange(16).view({2, 8})), Contains("use evaluate for its loss"));

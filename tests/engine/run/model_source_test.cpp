@@ -323,4 +323,12 @@ TEST_CASE("samples longer than the model's positions are an error in the config"
                       "got 64"));
 }
 
+TEST_CASE("commands that do not train take samples that the model's positions allow", "[spec]") {
+  const RunFolder folder("default-positions");
+  const json run = {{"model", {{"config", kSmall}}}, {"output_dir", folder / "out"}};
+  CHECK(parse_config(run.dump(), "serve.json", {}, Purpose::other).data.sequence_length == 32);
+  CHECK_THROWS_WITH(parse_config(run.dump(), "serve.json", {"data.sequence_length=64"}, Purpose::other),
+                    Contains("must be at most the number of the model's positions (32)"));
+}
+
 }  // namespace shardline::model_source_test
