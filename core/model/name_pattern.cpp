@@ -85,14 +85,26 @@ std::string advice_for(const std::string& text, const std::vector<std::string>& 
   return near.empty() ? "t" + list : cat("did you mean \"", near, "\"? T", list);
 }
 
+bool fits(const std::string& pattern, const std::string& name) {
+  return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+}
+
+// Whether the pattern matches the name, and what is before its last dot what is before the name's last dot: "blocks.*"
+// matches "blocks.0.q", but not as the path of a module.
+bool fits_path(const std::string& pattern, const std::string& name) {
+  const size_t of_pattern = pattern.rfind('.'), of_name = name.rfind('.');
+  const bool has_dot = of_pattern != std::string::npos;
+  if (!fits(pattern, name) || has_dot != (of_name != std::string::npos)) return false;
+  return !has_dot || fits(pattern.substr(0, of_pattern), name.substr(0, of_name));
+}
+
 // The name whose module contains the pattern's path: "h.3" for "h.3.mlp"; empty if there is none.
 std::string name_around(const NamePattern& pattern, const std::vector<std::string>& names) {
   const std::string& text = pattern.text();
   for (size_t dot = text.find('.'); dot != std::string::npos; dot = text.find('.', dot + 1)) {
     const std::string start = text.substr(0, dot);
     if (std::ranges::count(start, '[') != std::ranges::count(start, ']')) continue;  // the dot is in a set
-    const NamePattern container(start);
-    const auto found = std::ranges::find_if(names, [&](const auto& name) { return container.matches(name); });
+    const auto found = std::ranges::find_if(names, [&](const auto& name) { return fits_path(start, name); });
     if (found != names.end()) return *found;
   }
   return "";
@@ -111,7 +123,7 @@ NamePattern::NamePattern(const std::string& text) : text_(text) {
 }
 
 bool NamePattern::matches(const std::string& name) const {
-  return fnmatch(text_.c_str(), name.c_str(), 0) == 0;
+  return fits(text_, name);
 }
 
 bool NamePattern::contains(const std::string& name) const {

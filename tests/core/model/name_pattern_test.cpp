@@ -149,6 +149,7 @@ TEST_CASE("a pattern in a list applies to all names below a path that it matches
                     "/list/0: \"encoder.layer.10.mlp.fc\" is inside encoder.layer.10, and no part of a layer can be "
                     "named; write \"encoder.layer.10\"");
   CHECK_THROWS_WITH(firsts({"encoder", "*.[1-3].mlp"}), Contains("is inside encoder.layer.1,"));
+  CHECK_THROWS_WITH(firsts({"encoder.*.mlp"}), Contains("matches no layer"));
 }
 
 }  // namespace shardline::name_pattern_test
