@@ -105,6 +105,7 @@ separate samples.
 After `cmake --preset test` and a build in `build-test`:
 
 <!-- slow -->
+    export OMP_NUM_THREADS=1                           # ranks are threads; more of them take turns on the cores
     build-test/tests/parity/parity_tests               # every pair of axis values, the fp32 sample, equal bits,
                                                        # injected faults
     build-test/tests/parity/parity_tests "[matrix]"    # the rest: each value alone; P, T, D >= 2 with dropout and
