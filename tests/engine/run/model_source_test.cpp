@@ -325,7 +325,8 @@ TEST_CASE("samples longer than the model's positions are an error in the config"
 
 TEST_CASE("commands that do not train take samples that the model's positions allow", "[spec]") {
   const RunFolder folder("default-positions");
-  const json run = {{"model", {{"config", kSmall}}}, {"output_dir", folder / "out"}};
+  json run = {{"model", {{"config", kSmall}}}, {"data", {{"tokenizer", "bytes"}}}, {"output_dir", folder / "out"}};
+  run["model"]["config"]["model_type"] = "gpt2";
   CHECK(parse_config(run.dump(), "serve.json", {}, Purpose::other).data.sequence_length == 32);
   CHECK_THROWS_WITH(parse_config(run.dump(), "serve.json", {"data.sequence_length=64"}, Purpose::other),
                     Contains("must be at most the number of the model's positions (32)"));
