@@ -1,4 +1,4 @@
-"""Trains small random models of about 190 architectures with PyTorch and, as exported programs, with shardline.
+"""Trains small random models of 166 architectures with PyTorch and, as exported programs, with shardline.
 
     python tests/transformers/compare_architectures.py build/tools/shardline [--name PATTERN ...]
         [--layout "D P T" ...] [--limit SECONDS] [--markdown FILE]
@@ -89,18 +89,23 @@ OWN = {
                  ffn_config=dict(ffn_hidden_size=28, moe_num_experts=6, moe_top_k=2)),
     "deepseek_v2": LATENT, "deepseek_v3": LATENT, "deepseek_v3/plain": dict(q_lora_rank=None),
     "ernie4_5_moe": dict(moe_layer_end_index=2), "exaone4": dict(sliding_window_pattern=2),
-    "falcon_h1": dict(SPACES, mamba_d_ssm=96),
+    "falcon_h1": dict(SPACES, mamba_d_ssm=96), "falcon_mamba": dict(intermediate_size=96),
     "gemma4_text": dict(vocab_size_per_layer_input=WORDS, hidden_size_per_layer_input=12, per_layer_config={}),
     "gemma4_text/moe": dict(enable_moe_block=True, num_experts=6, top_k_experts=2, moe_intermediate_size=28),
     "gemma4_text/shared": dict(num_kv_shared_layers=1, use_double_wide_mlp=True, attention_k_eq_v=True,
                                final_logit_softcapping=30.0),
-    "glm4_moe": dict(use_qk_norm=True), "llama/biased": dict(attention_bias=True, mlp_bias=True),
+    "glm4_moe": dict(use_qk_norm=True), "granitemoehybrid": SPACES,
+    "jamba": dict(mamba_d_state=8, mamba_dt_rank=3, attn_layer_period=3, attn_layer_offset=1),
+    "lfm2": dict(block_multiple_of=4), "llama/biased": dict(attention_bias=True, mlp_bias=True),
     "llama/odd": dict(hidden_size=45, intermediate_size=77, num_attention_heads=5, num_key_value_heads=1, head_dim=10),
     "llama/yarn": dict(rope_parameters=dict(SCALED, rope_type="yarn")),
     "llama/llama3": dict(rope_parameters=dict(SCALED, rope_type="llama3", low_freq_factor=1.0, high_freq_factor=4.0)),
-    "mpt": dict(expansion_ratio=2), "olmo/clipped": dict(clip_qkv=0.05),
+    "mamba2": dict(num_heads=12, head_dim=8), "mpt": dict(expansion_ratio=2), "olmo/clipped": dict(clip_qkv=0.05),
     "opt/350m": dict(word_embed_proj_dim=24, do_layer_norm_before=False),
     "opt/plain": dict(layer_norm_elementwise_affine=False, enable_bias=False),
+    "qwen3_next": dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8,
+                       linear_conv_kernel_dim=3),
+    "recurrent_gemma": dict(lru_width=HIDDEN, attention_window_size=8),
     "rwkv": dict(attention_hidden_size=HIDDEN), "smollm3": dict(no_rope_layers=[1, 0, 1], no_rope_layer_interval=2),
     "stablelm/norms": dict(qk_layernorm=True, use_parallel_residual=True),
     # encoders, and encoders with decoders
@@ -159,11 +164,13 @@ OWN = {
 KINDS = {
     "causal": ("CausalLM", """
         afmoe apertus arcee aria_text bamba bert bert-generation big_bird biogpt bitnet bloom codegen cohere
-        cohere/norms cohere2 ctrl dbrx deepseek_v2 deepseek_v3 deepseek_v3/plain ernie4_5 ernie4_5_moe exaone4 falcon
-        falcon_h1 gemma gemma2 gemma3_text gemma4_text gemma4_text/moe gemma4_text/shared glm glm4 glm4_moe gpt_oss
-        gptj granite granitemoe helium llama/biased llama/llama3 llama/odd llama/yarn mamba minimax_m2 mistral mixtral
-        mpt nemotron olmo olmo/clipped olmo2 olmo3 olmoe openai-gpt opt/350m opt/plain persimmon phi phimoe qwen2_moe
-        qwen3 qwen3_moe roberta rwkv seed_oss smollm3 stablelm stablelm/norms starcoder2 xglm xlstm"""),
+        cohere/norms cohere2 ctrl dbrx deepseek_v2 deepseek_v3 deepseek_v3/plain diffllama ernie4_5 ernie4_5_moe
+        exaone4 falcon falcon_h1 falcon_mamba gemma gemma2 gemma3_text gemma4_text gemma4_text/moe
+        gemma4_text/shared glm glm4 glm4_moe gpt_oss gptj granite granitemoe granitemoehybrid helium jamba
+        jetmoe lfm2 llama/biased llama/llama3 llama/odd llama/yarn mamba mamba2 minimax_m2 mistral mixtral mpt
+        nemotron olmo olmo/clipped olmo2 olmo3 olmoe openai-gpt opt/350m opt/plain persimmon phi phi3 phimoe
+        qwen2_moe qwen3 qwen3_moe qwen3_next recurrent_gemma roberta rwkv seed_oss smollm3 stablelm
+        stablelm/norms starcoder2 xglm xlstm"""),
     "classes": ("SequenceClassification", """
         albert bert big_bird bloom camembert canine convbert data2vec-text deberta distilbert electra ernie esm eurobert
         flaubert fnet funnel gpt2 ibert layoutlm lilt llama longformer luke megatron-bert mobilebert modernbert mpnet
@@ -200,9 +207,11 @@ TENSORS = {
 }
 WRITING = ("captions", "speech")  # the labels are tokens
 TARGET = 8  # the longest target of these, and the length if sizes are fixed
+# Models that loop over tokens, or over chunks of them, in Python.
+RECURRENT = "bamba falcon_h1 falcon_mamba granitemoehybrid jamba mamba mamba2 qwen3_next recurrent_gemma rwkv xlstm"
 # The fixed length of texts whose models take no other, or whose results depend on the padding.
 LENGTHS = {"big_bird/sparse masked": 36, "canine classes": 16, "longt5/local pairs": 12, "pegasus_x pairs": 12,
-           **dict.fromkeys(("bamba causal", "falcon_h1 causal", "mamba causal", "rwkv causal", "xlstm causal"), 8),
+           **dict.fromkeys((f"{name} causal" for name in RECURRENT.split()), 8),
            **dict.fromkeys(("convbert classes", "deberta classes", "fnet classes", "funnel classes",
                             "nystromformer classes", "yoso classes"), 12)}
 # The share that T has to split, if it is smaller than for other models.
