@@ -124,7 +124,7 @@ void check_between_keys(Readers& readers, const Config& config, Purpose purpose)
         configured_world_size(config) / (config.smp.pipeline_parallel_degree * config.smp.tensor_parallel_degree));
 }
 
-// Commands that do not train need not be told how long samples are: those of a model with few positions are shorter.
+// Commands that do not train do not require data.sequence_length: by default, it is at most the model's positions.
 void fit_default_length(Readers& readers, Config& config) {
   if (readers.data.peek("sequence_length") || !readers.model.clean() || !readers.data.clean()) return;
   const auto model = described_model(config.model, head_choice(config));

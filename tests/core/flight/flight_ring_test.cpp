@@ -228,7 +228,7 @@ TEST_CASE("flight ring: the record of a stopped process shows the gap and what i
   CHECK(read.ranks[0].place.layer == std::string("h.2"));
 }
 
-TEST_CASE("flight ring: operations of groups for which there is no room are unknown") {
+TEST_CASE("flight ring: operations of groups that do not fit are unknown") {
   TemporaryFile file;
   {
     FlightRing ring(one_of_four(file.path));

@@ -82,7 +82,7 @@ TEST_CASE("microbatch: a part has the types of its rows and the targets of its s
   CHECK(part_of(whole, {0, 0}).targets.size(0) == 0);
 }
 
-TEST_CASE("microbatch: if segments have different lengths, there is no common length") {
+TEST_CASE("microbatch: segments of different lengths have no common length") {
   Microbatch batch;
   batch.ends = {2, 5};
   CHECK_THROWS(batch.length());

@@ -70,7 +70,7 @@ Tensor of_same_tokens(const Tensor& logits, const Tensor& labels) {
   return at::cross_entropy_loss(logits.flatten(0, 1), labels.flatten());
 }
 
-// A loss that is no operator of ATen.
+// A loss that is not one of ATen's operators.
 Tensor likelihood(const Tensor& logits, const Tensor& labels) {
   const Tensor counts = labels != kNoLabel, classes = labels.masked_fill(counts.logical_not(), 0);
   const Tensor of_labels = at::gather(at::log_softmax(logits, 2), 2, classes.unsqueeze(2)).squeeze(2);

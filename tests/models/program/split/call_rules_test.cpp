@@ -134,7 +134,7 @@ Tensor times_integers(Block& block, const Tensor& x) {
   return y * (at::arange(x.size(1), at::kLong) % 3).unsqueeze(1);
 }
 
-// Gates beside what they multiply, column by column, of which a part is used.
+// Gates interleaved with the columns that they multiply; only some of the results are used.
 Tensor part_of_gated(Block& block, const Tensor& x) {
   const auto made = at::linear(x, block.weight("gated", {16, kHidden}));
   const auto y = made.slice(2, 0, 16, 2) * at::sigmoid(made.slice(2, 1, 16, 2));

@@ -242,7 +242,7 @@ TEST_CASE("kernels of attention give NaN where the softmax is not defined") {
   }
 }
 
-TEST_CASE("attention for which there is no kernel is refused") {
+TEST_CASE("attention without a kernel is refused") {
   const auto refused = [](cuda::AttentionCase c) {
     CHECK_THROWS_AS(cuda::attention_forward(c, {}, Number::fp32, nullptr), std::invalid_argument);
   };
